@@ -1,0 +1,113 @@
+"""The contract of a batch loader, and the one definition of the order of rows in training."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Protocol
+
+import attrs
+
+from core.specs import LoaderOptions
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+    from torch import Tensor, device
+
+SHUFFLE_BLOCK_ROWS = 4096
+"""Windows are made of runs of this many consecutive rows. Physical row groups differ between engines; this does not."""
+
+
+class EncodedSplit(Protocol):
+    """One split of the processed data: rows in dataset order, whatever files they lie in."""
+
+    @property
+    def rows(self) -> int: ...
+
+    @property
+    def schema(self) -> pa.Schema:
+        """One column a feature: float32, int32 or bool scalars, or fixed-size lists of int32."""
+
+    def read(self, start: int, stop: int) -> pa.Table:
+        """Rows `start` to `stop`, in order."""
+
+
+@attrs.frozen(kw_only=True)
+class BatchPlan:
+    """Which rows make which batch, for which worker. Equal plans give equal batches on every loader.
+
+    Attributes:
+        batch_size: rows of one optimiser step over all workers.
+        rank, world_size: this worker and their number.
+        seed: of the shuffle.
+        shuffle: False keeps dataset order.
+    """
+
+    batch_size: int
+    rank: int = 0
+    world_size: int = 1
+    seed: int = 0
+    shuffle: bool = True
+
+    def share(self, rows: int) -> slice:
+        """This worker's rows of a global batch of `rows` rows: contiguous, sizes differing by at most one."""
+        return slice(rows * self.rank // self.world_size, rows * (self.rank + 1) // self.world_size)
+
+
+@attrs.frozen(kw_only=True)
+class Batch:
+    """One worker's share of a global batch.
+
+    Attributes:
+        columns: feature name to tensor of shape (rows,) or (rows, width).
+        rows: rows of this share; may be 0 where the last batch has fewer rows than workers.
+        global_rows: rows of the whole batch over all workers.
+    """
+
+    columns: dict[str, Tensor]
+    rows: int
+    global_rows: int
+
+
+class Loader(ABC):
+    """Processed Parquet in, this worker's batches out."""
+
+    def __init__(self, split: EncodedSplit, options: LoaderOptions, device: device) -> None:
+        self.split = split
+        self.options = options
+        self.device = device
+
+    @abstractmethod
+    def batches(self, plan: BatchPlan, epoch: int, start: int = 0) -> Iterator[Batch]:
+        """The batches of an epoch from number `start` on, in the order of `epoch_order`."""
+
+    def close(self) -> None:
+        """Give back memory, threads and actors."""
+
+
+def epoch_order(
+    rows: int, *, seed: int, epoch: int, shuffle: bool, window_rows: int | None = None
+) -> Iterator[np.ndarray]:
+    """Row numbers of an epoch, one array a window; their concatenation, cut by `batch_size`, gives the batches.
+
+    Without windows it is one seeded permutation of all rows. With windows, blocks of `SHUFFLE_BLOCK_ROWS`
+    consecutive rows are put in seeded order, cut into windows of at least `window_rows` rows, and permuted inside.
+    """
+    import numpy as np
+
+    if not shuffle:
+        step = window_rows or max(rows, 1)
+        for start in range(0, rows, step):
+            yield np.arange(start, min(start + step, rows))
+        return
+    random = np.random.Generator(np.random.PCG64([seed, epoch]))
+    if window_rows is None or window_rows >= rows:
+        yield random.permutation(rows)
+        return
+    blocks = random.permutation(-(-rows // SHUFFLE_BLOCK_ROWS))
+    per_window = max(1, -(-window_rows // SHUFFLE_BLOCK_ROWS))
+    for first in range(0, len(blocks), per_window):
+        starts = blocks[first : first + per_window, None] * SHUFFLE_BLOCK_ROWS
+        window = (starts + np.arange(SHUFFLE_BLOCK_ROWS)).ravel()
+        yield random.permutation(window[window < rows])

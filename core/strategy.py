@@ -1,0 +1,129 @@
+"""The contract of a training strategy, and the strategy of a single process.
+
+A strategy owns the process group and how gradients travel. Launching the processes is the backend's job, and the
+training loop is the same for every strategy::
+
+    strategy.start()
+    model = strategy.prepare(model, make_optimizer)
+    for part in parts:
+        with strategy.microbatch(last=part is parts[-1]):
+            strategy.backward(loss(model, part))
+    strategy.step(max_norm)
+    strategy.stop()
+
+A loss is a sum over this worker's rows divided by the rows of the whole step on every worker, so gradients add up
+to the same number however rows are spread.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.checkpoint import state_dict as full_state
+
+from core.specs import StrategyOptions
+
+MakeOptimizer = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
+
+
+class Strategy:
+    """One process, one device. A plugin overrides what its framework does differently.
+
+    Attributes:
+        device: where the model and its batches live; set by whoever launches the process.
+        rank, world_size: this worker and their number; known after `start`.
+        model, optimizer: as wrapped by `prepare`. The loop sets the learning rate in `optimizer.param_groups`.
+    """
+
+    rank: int = 0
+    world_size: int = 1
+    model: nn.Module
+    optimizer: torch.optim.Optimizer
+
+    def __init__(self, options: StrategyOptions, device: torch.device) -> None:
+        self.options = options
+        self.device = device
+
+    def start(self) -> None:
+        """Join the group named by RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT."""
+
+    def stop(self) -> None:
+        """Leave the group. Does not raise if `start` failed or was not called."""
+
+    def prepare(self, model: nn.Module, make_optimizer: MakeOptimizer) -> nn.Module:
+        """Wrap the model, which lies on `device`, then make its optimiser: sharding replaces parameters."""
+        self.model, self.optimizer = model, make_optimizer(model.parameters())
+        return self.model
+
+    def microbatch(self, *, last: bool) -> contextlib.AbstractContextManager[Any]:
+        """Goes around forward and backward: DDP decides at forward whether this backward will reduce."""
+        return contextlib.nullcontext()
+
+    def backward(self, loss: Tensor) -> None:
+        """Add the gradients of this worker's part of the loss, a scalar."""
+        loss.backward()
+
+    def step(self, max_norm: float | None = None) -> Tensor | None:
+        """Clip by global norm, update, and clear the gradients. Returns the norm before clipping, if one was asked."""
+        norm = nn.utils.clip_grad_norm_(self.model.parameters(), max_norm) if max_norm else None
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        return norm
+
+    def sum(self, tensor: Tensor) -> Tensor:
+        """The sum of `tensor` over workers, on every worker. May work in place."""
+        return tensor
+
+    def broadcast(self, tensor: Tensor) -> Tensor:
+        """Worker 0's `tensor` on every worker; shapes and dtypes are equal. May work in place."""
+        return tensor
+
+    def state(self) -> dict[str, Any]:
+        """``{"model": {name: tensor}, "optimizer": {...}}``: unsharded, on CPU, keyed by parameter name.
+
+        Complete on rank 0; other ranks may get empty mappings. Every rank must call it.
+        """
+        options = full_state.StateDictOptions(full_state_dict=True, cpu_offload=True)
+        model, optimizer = full_state.get_state_dict(self.model, self.optimizer, options=options)
+        return {"model": model, "optimizer": optimizer}
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Restore what any strategy's `state` returned. Only rank 0's argument is read; every rank must call it."""
+        options = full_state.StateDictOptions(full_state_dict=True)
+        full_state.set_model_state_dict(self.model, state["model"], options=options)
+        full_state.set_optimizer_state_dict(self.model, self.optimizer, state["optimizer"], options=options)
+
+
+class TorchGroup(Strategy):
+    """What strategies on a torch process group share: gloo on CPU, NCCL on GPU."""
+
+    def start(self) -> None:
+        distributed = torch.distributed
+        if not distributed.is_initialized():
+            distributed.init_process_group("nccl" if self.device.type == "cuda" else "gloo")
+        self.rank, self.world_size = distributed.get_rank(), distributed.get_world_size()
+
+    def stop(self) -> None:
+        if torch.distributed.is_initialized():
+            torch.distributed.destroy_process_group()
+
+    def backward(self, loss: Tensor) -> None:
+        (loss * self.world_size).backward()  # the wrapper averages over workers what should be a sum
+
+    def sum(self, tensor: Tensor) -> Tensor:
+        torch.distributed.all_reduce(tensor)
+        return tensor
+
+    def broadcast(self, tensor: Tensor) -> Tensor:
+        torch.distributed.broadcast(tensor, src=0)
+        return tensor
+
+    def load(self, state: dict[str, Any]) -> None:
+        # Two calls: set_state_dict leaves the model out on ranks whose mapping is empty, and rank 0 waits for ever.
+        options = full_state.StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
+        full_state.set_model_state_dict(self.model, state["model"], options=options)
+        full_state.set_optimizer_state_dict(self.model, self.optimizer, state["optimizer"], options=options)
