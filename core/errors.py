@@ -37,7 +37,7 @@ class Problem:
 
     message: str
     path: str = ""
-    found: Any = _ABSENT
+    found: Any = attrs.field(factory=lambda: _ABSENT)
     expected: str = ""
     hint: str = ""
 
