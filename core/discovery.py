@@ -23,12 +23,13 @@ import pluggy
 
 import core
 from core import builtin, hookspecs
-from core.specs import LoaderSpec, ProcessorSpec, Spec, StrategySpec
+from core.specs import LoaderOptions, LoaderSpec, ProcessorOptions, ProcessorSpec, Spec, StrategyOptions, StrategySpec
 
 Kind = Literal["processor", "strategy", "loader"]
 Status = Literal["ok", "unavailable", "incompatible", "conflict", "broken", "disabled"]
 
 KINDS: dict[Kind, type[Spec]] = {"processor": ProcessorSpec, "strategy": StrategySpec, "loader": LoaderSpec}
+_OPTIONS: dict[Kind, type] = {"processor": ProcessorOptions, "strategy": StrategyOptions, "loader": LoaderOptions}
 OWN_PLUGINS: dict[str, Kind] = {
     "dask": "processor",
     "modin": "processor",
@@ -209,7 +210,7 @@ def _fault(kind: Kind, spec: Any) -> str:
     expected = KINDS[kind]
     if not isinstance(spec, expected):
         return f"gave {spec!r:.80}, which is not a {expected.__name__}"
-    base = attrs.fields_dict(expected)["options"].default
+    base = _OPTIONS[kind]
     if not isinstance(spec.name, str) or not _NAME.fullmatch(spec.name) or spec.name in _NOT_NAMES:
         return f"name {spec.name!r} is not lower-case letters, digits, '_' and '-', or is a word YAML keeps for itself"
     if not isinstance(spec.summary, str) or not spec.summary.strip():

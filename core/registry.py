@@ -31,7 +31,7 @@ class Registry:
         return cls(discover())
 
     def choices(self, kind: Kind) -> dict[str, Spec]:
-        """Every word a config may use to its spec, sorted. A plugin that lacks a library counts: its options are known."""
+        """Every word a config may use, and its spec. A plugin that lacks a library counts: its options are known."""
         found = {}
         for record in self.records:
             if record.kind == kind and record.spec:

@@ -1,0 +1,28 @@
+"""torch's DistributedDataParallel as a strategy."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import attrs
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from core.strategy import MakeOptimizer, TorchGroup
+from core_ddp.options import DDPOptions
+
+
+class DDP(TorchGroup):
+    """A replica of the model on each worker."""
+
+    options: DDPOptions
+    model: DistributedDataParallel
+
+    def prepare(self, model: nn.Module, make_optimizer: MakeOptimizer) -> nn.Module:
+        device_ids = [self.device] if self.device.type == "cuda" else None
+        replica = DistributedDataParallel(model, device_ids=device_ids, **attrs.asdict(self.options))
+        return super().prepare(replica, make_optimizer)
+
+    def microbatch(self, *, last: bool) -> contextlib.AbstractContextManager[Any]:
+        return contextlib.nullcontext() if last else self.model.no_sync()

@@ -1,0 +1,1 @@
+"""Sharded training with torch FSDP2. Registers nothing in this version."""
