@@ -124,7 +124,6 @@ class Adagrad(Optimizer):
     """Adagrad (Duchi et al., 2011)."""
 
     torch_name = "Adagrad"
-    fused = True
 
     initial_accumulator_value: float = setting(0.0, doc="Start of the sum of squares.", check=at_least_0)
     lr_decay: float = setting(0.0, doc="Decay of the learning rate.", check=at_least_0)

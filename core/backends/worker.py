@@ -1,0 +1,42 @@
+"""What a worker process runs: ``python -m core.backends.worker``, started by `core.backends.workers`."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import traceback
+
+from core.backends.workers import Channel, on_interrupt
+from core.errors import CoreError
+
+
+def main() -> int:
+    rank = int(os.environ["RANK"])
+    channel = Channel(rank)
+    job, channel.every_batch = channel.receive()
+
+    from core.training.job import make_strategy, run_job
+
+    asked = threading.Event()
+    strategy = make_strategy(job.strategy, job.device)
+    try:
+        with on_interrupt(asked.set):
+            strategy.start()
+            result = run_job(job, strategy, channel, asked.is_set)
+        channel.finish("result", result)
+    except CoreError as error:
+        print(error, file=sys.stderr, flush=True)
+        channel.finish("error", error)
+    except BaseException as error:
+        traceback.print_exc()
+        sys.stderr.flush()
+        channel.finish("crash", f"failed with {type(error).__name__}: {error}")
+        # Leaving the group in order may wait for a worker that is gone.
+        os._exit(1)
+    strategy.stop()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

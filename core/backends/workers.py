@@ -1,0 +1,263 @@
+"""A group of worker processes on this machine: started together, heard through one channel, ended together."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from multiprocessing.connection import Client, Connection, Listener, wait
+from pathlib import Path
+from typing import Any
+
+from core.errors import CoreError, WorkerFailed
+from core.training.loop import Report
+
+ADDRESS, KEY = "CORE_WORKER_ADDRESS", "CORE_WORKER_KEY"
+GRACE_SECONDS = 10.0
+"""How long the others may take to notice that one has failed, before they are killed."""
+
+LOG_TAIL_LINES = 25
+BATCH_REPORT_SECONDS = 0.1
+
+
+def run_workers(job: Any, count: int, report: Report, logs: Path, *, every_batch: bool = False) -> Any:
+    """Run `job` on `count` processes; returns rank 0's result.
+
+    Batches are reported now and then, or, with `every_batch`, each one.
+
+    Raises:
+        CoreError: what a worker raised.
+        WorkerFailed: a worker died, or raised anything else. Its log is quoted.
+    """
+    logs.mkdir(parents=True, exist_ok=True)
+    with _processes(count, logs) as (processes, connections):
+        for connection in connections:
+            connection.send((job, every_batch))
+        with _forward_interrupts(processes):
+            return _listen(processes, connections, report, logs)
+
+
+def _listen(
+    processes: list[subprocess.Popen[bytes]], connections: list[Connection], report: Report, logs: Path
+) -> Any:
+    results: dict[int, Any] = {}
+    failures: dict[int, CoreError | str] = {}
+    open_ranks = {connection: rank for rank, connection in enumerate(connections)}
+    deadline: float | None = None
+    while open_ranks:
+        for ready in wait(list(open_ranks), timeout=0.5):
+            connection, rank = ready, open_ranks[ready]  # type: ignore[index]
+            try:
+                kind, content = connection.recv()  # type: ignore[union-attr]
+            except (EOFError, OSError):
+                del open_ranks[connection]  # type: ignore[arg-type]
+                if rank not in results and rank not in failures:
+                    failures[rank] = _cause(processes[rank])
+                continue
+            if kind == "event":
+                name, details = content
+                report(name, **details)
+            elif kind == "should_stop":
+                connection.send(report.should_stop())  # type: ignore[union-attr]
+            elif kind == "result":
+                results[rank] = content
+            else:
+                failures[rank] = content
+        if failures and deadline is None:
+            deadline = time.monotonic() + GRACE_SECONDS
+        if deadline is not None and time.monotonic() > deadline:
+            break
+    if failures:
+        raise _failure(failures, logs)
+    return results[0]
+
+
+def _cause(process: subprocess.Popen[bytes]) -> str:
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(timeout=5)
+    code = process.returncode
+    if code is not None and code < 0:
+        name = signal.Signals(-code).name
+        note = " (often the kernel, out of memory)" if name == "SIGKILL" else ""
+        return f"was killed by {name}{note}"
+    return f"ended with exit status {code}"
+
+
+def _failure(failures: Mapping[int, CoreError | str], logs: Path) -> CoreError:
+    """The error to show: one that was raised on purpose, else the first death that is not the echo of another."""
+    on_purpose = [failure for failure in failures.values() if isinstance(failure, CoreError)]
+    if on_purpose:
+        return on_purpose[0]
+    # A death comes before the errors of the workers that lost their peer.
+    rank = min(failures, key=lambda r: (not str(failures[r]).startswith("was killed"), r))
+    log = logs / f"worker-{rank}.log"
+    with contextlib.suppress(OSError):
+        tail = log.read_text(errors="replace").splitlines()[-LOG_TAIL_LINES:]
+        quoted = "".join(f"\n    | {line}" for line in tail) or "\n    | (empty)"
+        return WorkerFailed(f"worker {rank} {failures[rank]}; the end of its log:{quoted}", path=str(log))
+    return WorkerFailed(f"worker {rank} {failures[rank]}", path=str(log))
+
+
+@contextlib.contextmanager
+def _processes(count: int, logs: Path) -> Iterator[tuple[list[subprocess.Popen[bytes]], list[Connection]]]:
+    """`count` workers that have called back. They are dead when the block is left, however it is left."""
+    key = secrets.token_hex(16)
+    processes: list[subprocess.Popen[bytes]] = []
+    connections: list[Connection] = []
+    with tempfile.TemporaryDirectory(prefix="core-") as folder, contextlib.ExitStack() as stack:
+        listener = stack.enter_context(Listener(os.path.join(folder, "s"), "AF_UNIX", authkey=bytes.fromhex(key)))
+        port = _free_port()
+        threads = str(max(1, (os.cpu_count() or 1) // count))
+        try:
+            for rank in range(count):
+                environment = {
+                    "OMP_NUM_THREADS": threads,
+                    **os.environ,
+                    ADDRESS: str(listener.address),
+                    KEY: key,
+                    "RANK": str(rank),
+                    "LOCAL_RANK": str(rank),
+                    "WORLD_SIZE": str(count),
+                    "LOCAL_WORLD_SIZE": str(count),
+                    "MASTER_ADDR": "127.0.0.1",
+                    "MASTER_PORT": str(port),
+                }
+                log = stack.enter_context(open(logs / f"worker-{rank}.log", "wb"))
+                # -P: a folder named `core` where the user stands must not be taken for this package.
+                # A session of its own: Ctrl-C reaches the coordinator alone, which ends the workers in order.
+                command = [sys.executable, "-P", "-m", "core.backends.worker"]
+                processes.append(
+                    subprocess.Popen(
+                        command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                        start_new_session=True,
+                    )
+                )
+            connections = _accept(listener, processes, logs)
+            for connection in connections:
+                stack.callback(connection.close)
+            yield processes, connections
+        finally:
+            _end(processes)
+
+
+def _accept(listener: Listener, processes: list[subprocess.Popen[bytes]], logs: Path) -> list[Connection]:
+    """One connection a worker, in rank order."""
+    by_rank: dict[int, Connection] = {}
+    failure: list[BaseException] = []
+
+    def accept() -> None:
+        try:
+            while len(by_rank) < len(processes):
+                connection = listener.accept()
+                by_rank[connection.recv()] = connection
+        except BaseException as error:
+            failure.append(error)
+
+    thread = threading.Thread(target=accept, daemon=True)
+    thread.start()
+    while thread.is_alive():
+        thread.join(timeout=0.1)
+        for rank, process in enumerate(processes):
+            if process.poll() is not None and rank not in by_rank:
+                raise _failure({rank: _cause(process)}, logs)
+    if failure:
+        raise failure[0]
+    return [by_rank[rank] for rank in range(len(processes))]
+
+
+def _end(processes: list[subprocess.Popen[bytes]]) -> None:
+    for process in processes:
+        with contextlib.suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
+            process.wait(timeout=0.2)
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+
+
+@contextlib.contextmanager
+def _forward_interrupts(processes: list[subprocess.Popen[bytes]]) -> Iterator[None]:
+    """Ctrl-C, once, asks the workers to save and stop; a second one ends them at once."""
+
+    def ask() -> None:
+        for process in processes:
+            if process.poll() is None:
+                process.send_signal(signal.SIGINT)
+
+    with on_interrupt(ask):
+        yield
+
+
+@contextlib.contextmanager
+def on_interrupt(first: Callable[[], None]) -> Iterator[None]:
+    """Run `first` on the first SIGINT or SIGTERM instead of raising; later ones raise KeyboardInterrupt.
+
+    Signals belong to the main thread; elsewhere this does nothing.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    asked = False
+
+    def handle(number: int, frame: Any) -> None:
+        nonlocal asked
+        if asked:
+            raise KeyboardInterrupt
+        asked = True
+        first()
+
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+class Channel:
+    """A worker's side: `Report` over the connection to the coordinator."""
+
+    def __init__(self, rank: int) -> None:
+        self.rank = rank
+        self.every_batch = False
+        self._next_batch = 0.0
+        self._connection = Client(os.environ[ADDRESS], "AF_UNIX", authkey=bytes.fromhex(os.environ.pop(KEY)))
+        self._connection.send(rank)
+
+    def receive(self) -> Any:
+        return self._connection.recv()
+
+    def finish(self, kind: str, content: Any) -> None:
+        self._connection.send((kind, content))
+
+    def __call__(self, event: str, /, **details: Any) -> None:
+        if self.rank == 0 and self._wanted(event):
+            self._connection.send(("event", (event, details)))
+
+    def _wanted(self, event: str) -> bool:
+        if self.every_batch or event not in ("batch_start", "batch_end"):
+            return True
+        now = time.monotonic()
+        if event == "batch_start" or now < self._next_batch:
+            return False
+        self._next_batch = now + BATCH_REPORT_SECONDS
+        return True
+
+    def should_stop(self) -> bool:
+        self._connection.send(("should_stop", None))
+        answer: bool = self._connection.recv()
+        return answer

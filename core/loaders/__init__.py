@@ -1,0 +1,1 @@
+"""The batch loaders that come with core."""
