@@ -1,0 +1,136 @@
+"""A data file's bytes: from the disk or elsewhere, compressed or not."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import io
+import os
+import zipfile
+import zlib
+
+import attrs
+import pyarrow as pa
+
+from core.errors import DataError
+from core.storage import Location
+
+COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".zip": "zip"}
+
+_VERSION_KEYS = ("ETag", "etag", "VersionId", "version_id", "generation", "md5Hash", "content_md5", "checksum")
+"""Where file systems keep what changes with a file's content."""
+
+
+@attrs.frozen
+class File:
+    """One file of a dataset.
+
+    Attributes:
+        location: where it is.
+        suffix: the suffix that says its format, in lower case, compression left out.
+        compression: `gzip`, `bz2`, `zstd`, `zip` or None.
+    """
+
+    location: Location
+    suffix: str
+    compression: str | None = None
+
+    @classmethod
+    def at(cls, location: Location) -> File:
+        """The file there; its name says what it is."""
+        stem, suffix = os.path.splitext(location.name.lower())
+        compression = COMPRESSIONS.get(suffix)
+        if compression == "zip" and not os.path.splitext(stem)[1]:
+            return cls(location, os.path.splitext(_member(location).lower())[1], compression)
+        if compression:
+            suffix = os.path.splitext(stem)[1]
+        return cls(location, suffix, compression)
+
+    def __str__(self) -> str:
+        return str(self.location)
+
+    def buffer(self) -> pa.Buffer:
+        """All bytes, decompressed; a file on this machine's disk is mapped, not read.
+
+        Raises:
+            DataError: it is empty, or its compressed data is damaged.
+            StorageError: it cannot be read.
+        """
+        buffer = self._stored()
+        if self.compression:
+            try:
+                buffer = _decompressed(buffer, self.compression)
+            except (OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+                raise DataError(
+                    f"damaged {self.compression} data: {error}",
+                    path=str(self),
+                    hint="it may have been cut off while it was copied: copy it again",
+                ) from None
+        if not buffer.size:
+            raise DataError("the file is empty", path=str(self))
+        return buffer
+
+    def fingerprint(self) -> str:
+        """A digest of the content: of the bytes, or of what an object store says of its version."""
+        digest = hashlib.blake2b(f"{self.suffix}:{self.compression}:".encode(), digest_size=32)
+        if self.location.local_path is None:
+            info = self.location.info()
+            if version := [f"{key}={info[key]}" for key in _VERSION_KEYS if info.get(key)]:
+                digest.update(";".join([f"size={info.get('size')}", *version]).encode())
+                return digest.hexdigest()
+        with self.location.open() as file:
+            while chunk := file.read(1 << 22):
+                digest.update(chunk)
+        return digest.hexdigest()
+
+    def _stored(self) -> pa.Buffer:
+        path = self.location.local_path
+        if path is None:
+            return pa.py_buffer(self.location.read_bytes())
+        with self.location.open() as file:  # for the errors: pyarrow's are less clear
+            if not os.fstat(file.fileno()).st_size:
+                raise DataError("the file is empty", path=str(self))
+        return _mapped(path, os.stat(path).st_mtime_ns)
+
+    def damaged(self, error: Exception, what: str) -> DataError:
+        """The error for content that is not what its suffix says."""
+        text = str(error).splitlines()[0] if str(error) else type(error).__name__
+        return DataError(f"not a readable {what} file: {text}", path=str(self))
+
+
+@functools.lru_cache(maxsize=4)
+def _mapped(path: str, _changed: int) -> pa.Buffer:
+    return pa.memory_map(path).read_buffer()
+
+
+def _decompressed(buffer: pa.Buffer, compression: str) -> pa.Buffer:
+    if compression == "zip":
+        with zipfile.ZipFile(io.BytesIO(memoryview(buffer))) as archive:
+            return pa.py_buffer(archive.read(_data_member(archive)))
+    stream = pa.CompressedInputStream(pa.BufferReader(buffer), compression)
+    return stream.read_buffer()
+
+
+def _member(location: Location) -> str:
+    with location.open() as file:
+        try:
+            with zipfile.ZipFile(file) as archive:
+                return _data_member(archive)
+        except zipfile.BadZipFile as error:
+            raise DataError(f"damaged zip data: {error}", path=str(location)) from None
+
+
+def _data_member(archive: zipfile.ZipFile) -> str:
+    names = [
+        name for name in archive.namelist() if not name.endswith("/") and not name.startswith(("__MACOSX", "."))
+    ]
+    if len(names) != 1:
+        raise DataError(
+            "a zip archive needs exactly one data file",
+            path=getattr(archive.fp, "name", "") or "",
+            found=names,
+            hint="unpack it and give the folder, or a list of files",
+        )
+    return names[0]
+
+

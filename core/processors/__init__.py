@@ -1,0 +1,1 @@
+"""The dataframe engine that core brings along."""

@@ -1,0 +1,74 @@
+"""The default engine: a pandas DataFrame in this process's memory, its slices worked on by threads."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, ThreadPoolExecutor
+from typing import TypeVar
+
+import pandas as pd
+import pyarrow as pa
+
+from core.errors import DataError
+from core.processor import Processor, Source
+
+T = TypeVar("T")
+
+PARTITION_ROWS = 1 << 18
+"""Most rows of a partition where the config asks for no number of them."""
+_SMALL = 1 << 15
+"""Fewer rows than this are not worth a second partition."""
+
+
+class PandasProcessor(Processor[pd.DataFrame]):
+    """Eager, in memory. Arrow-backed columns, so that partitions are views; pyarrow and numpy let threads run."""
+
+    def open(self, source: Source) -> pd.DataFrame:
+        with _enough_memory(), self._executor() as executor:
+            tables = list(executor.map(lambda read: read(), source.blocks(None)))
+            return pa.concat_tables(tables).to_pandas(types_mapper=pd.ArrowDtype)
+
+    def map(self, frame: pd.DataFrame, function: Callable[[pa.Table, int], T]) -> list[T]:
+        edges = self._edges(len(frame))
+        with _enough_memory(), self._executor() as executor:
+            futures = [
+                executor.submit(lambda a=a, b=b: function(_table(frame, a, b), a))
+                for a, b in zip(edges, edges[1:], strict=False)
+            ]
+            try:
+                return [future.result() for future in futures]
+            except BaseException:
+                for future in futures:
+                    future.cancel()
+                raise
+
+    def _edges(self, rows: int) -> list[int]:
+        count = self.options.parallelism
+        if count is None:
+            count = max(-(-rows // PARTITION_ROWS), _cpus() if rows > _SMALL else 1)
+        count = max(1, min(count, rows))
+        return [rows * index // count for index in range(count + 1)]
+
+    def _executor(self) -> Executor:
+        return ThreadPoolExecutor(_cpus(), thread_name_prefix="core-pandas")
+
+
+def _table(frame: pd.DataFrame, start: int, stop: int) -> pa.Table:
+    return pa.Table.from_pandas(frame.iloc[start:stop], preserve_index=False).replace_schema_metadata(None)
+
+
+def _cpus() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@contextlib.contextmanager
+def _enough_memory() -> Iterator[None]:
+    try:
+        yield
+    except MemoryError:
+        raise DataError(
+            "the dataset does not fit into memory",
+            hint="the dask processor works on a part at a time: set backend.processor to dask",
+        ) from None
