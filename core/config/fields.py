@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any
 
 import attrs
 
-T = TypeVar("T")
 Check = Callable[[Any, "attrs.Attribute[Any]", Any], Any]
 Choices = Mapping[str, type]
 
@@ -31,6 +30,10 @@ def setting(
     choices: Choices | Callable[[], Choices] | None = None,
     default_choice: str | None = None,
     plugin: str | None = None,
+    short: str | None = None,
+    checked_as: Callable[[], type] | None = None,
+    extra: bool = False,
+    secret: bool = False,
 ) -> Any:
     """A key of a section.
 
@@ -43,15 +46,40 @@ def setting(
             a tuple field it applies to the items. A callable is read at each use.
         default_choice: the name assumed where a mapping has no `type`.
         plugin: `processor`, `strategy` or `loader`: choices are the installed plugins, the value is `Selected`.
+        short: the key of the section that a bare word stands for.
+        checked_as: a mapping that is kept as it was written, once this class has accepted it.
+        extra: a `dict[str, Any]` that takes every key the section does not declare, to be passed on unchanged.
+        secret: never shown: not in an error, not in a description of a run.
     """
     metadata: dict[str, Any] = {"doc": doc}
     if choices is not None:
         metadata |= {"choices": choices, "default_choice": default_choice}
     if plugin is not None:
         metadata |= {"plugin": plugin, "default_choice": default_choice}
+    if short is not None:
+        metadata["short"] = short
+    if checked_as is not None:
+        metadata["checked_as"] = checked_as
+    metadata |= {key: True for key, given in (("extra", extra), ("secret", secret)) if given}
     if factory is not None:
         return attrs.field(factory=factory, validator=check, metadata=metadata)
     return attrs.field(default=default, validator=check, metadata=metadata)
+
+
+def choices_of(field: attrs.Attribute[Any]) -> Choices | None:
+    """Name to class, where `field` is a choice, or several, among core's own classes or the plugins' options."""
+    if kind := field.metadata.get("plugin"):
+        from core.registry import registry
+
+        return {name: spec.options for name, spec in registry().choices(kind).items()}
+    choices = field.metadata.get("choices")
+    return choices() if callable(choices) else choices
+
+
+def spelled_out(field: attrs.Attribute[Any], value: Any) -> Any:
+    """`dense` as `{type: dense}`, where `field` takes a bare word for a mapping."""
+    key = "type" if "default_choice" in field.metadata else field.metadata.get("short")
+    return {key: value} if key and isinstance(value, str) else value
 
 
 positive: Check = attrs.validators.gt(0)
