@@ -20,8 +20,6 @@ def feature_problems(data: Mapping[str, Any]) -> Found:
     """Of names, columns and ties, as written: features that are wrong in other ways count too."""
     inputs, outputs = (list(_written(data, key)) for key in ("input_features", "output_features"))
     for key, features in (("input_features", inputs), ("output_features", outputs)):
-        if data.get(key) == []:
-            yield (key,), Problem(message="needs at least one feature")
         for index, feature in features:
             if feature["name"] == COMBINED:
                 message = "is what the losses of all outputs together are called: name the feature otherwise"

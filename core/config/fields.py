@@ -85,6 +85,7 @@ def spelled_out(field: attrs.Attribute[Any], value: Any) -> Any:
 positive: Check = attrs.validators.gt(0)
 at_least_0: Check = attrs.validators.ge(0)
 at_least_1: Check = attrs.validators.ge(1)
+not_empty: Check = attrs.validators.min_len(1)
 fraction: Check = attrs.validators.and_(attrs.validators.ge(0), attrs.validators.le(1))
 dropout_rate: Check = attrs.validators.and_(attrs.validators.ge(0), attrs.validators.lt(1))
 

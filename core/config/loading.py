@@ -125,11 +125,11 @@ def _with_override(
     data: Mapping[str, Any], override: str, places: dict[Path, Place], order: int, misplaced: Found
 ) -> Mapping[str, Any]:
     """`data` with one `--set` applied; where it cannot be, `misplaced` gets the reason."""
-    source = f"--set {override}"
     key, equals, text = override.partition("=")
     steps = key.strip().split(".")
     if not equals or not all(steps):
-        raise ConfigError("cannot be understood", path=source, expected="--set section.key=value")
+        raise ConfigError("cannot be understood", path=f"--set {override}", expected="--set section.key=value")
+    source = f"--set {key.strip()}"  # without the value, which may be a password
     place = Place(order, 0, 0, source)
     try:
         changed, path = assign(data, steps, parse(text, source).data, Config)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+UNSUPPORTED = "not supported by core"
+MODEL_TYPES = ("gbm", "llm")
+
 _FEATURES = (
     "anomaly audio bag binary category category_distribution date h3 image number numerical sequence set text "
     "timeseries vector"
@@ -32,7 +35,6 @@ TYPES: dict[str, frozenset[str]] = {
             "lion nadam paged_adam paged_adamw rmsprop rmsprop_8bit sgd sgd_8bit"
         ),
         "split": "datetime fixed hash random stratify",
-        "model_type": "ecd gbm llm",
     }.items()
 }
 

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import attrs
 
 from core.config.defaults import defaults_section
-from core.config.fields import Selected, at_least_0, at_least_1, fraction, optional, positive, setting
+from core.config.fields import Selected, at_least_0, at_least_1, fraction, not_empty, optional, positive, setting
 from core.features import INPUTS, OUTPUTS
 from core.features.base import InputFeature, OutputFeature
 from core.model.combiners import COMBINERS, Combiner, Concat
@@ -233,8 +233,12 @@ class Backend:
 class Config:
     """One model and how it is trained."""
 
-    input_features: tuple[InputFeature, ...] = setting(doc="The columns the model reads.", choices=INPUTS)
-    output_features: tuple[OutputFeature, ...] = setting(doc="The columns the model predicts.", choices=OUTPUTS)
+    input_features: tuple[InputFeature, ...] = setting(
+        doc="The columns the model reads.", choices=INPUTS, check=not_empty
+    )
+    output_features: tuple[OutputFeature, ...] = setting(
+        doc="The columns the model predicts.", choices=OUTPUTS, check=not_empty
+    )
     model_type: Literal["ecd"] = setting("ecd", doc="Encoders, combiner, decoders: the only kind there is.")
     combiner: Combiner = setting(
         factory=Concat, doc="How encoded inputs become one vector.", choices=COMBINERS, default_choice="concat"

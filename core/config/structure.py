@@ -270,7 +270,7 @@ def _unknown_type(field: attrs.Attribute[Any], name: str, choices: Mapping[str, 
     if name in ludwig.RENAMED and ludwig.RENAMED[name] in choices:
         hint = f"it is called {ludwig.RENAMED[name]!r}"
     elif name in ludwig.TYPES.get(field.name, ()):
-        return Problem(message="not supported by core", found=name, expected=_one_of(choices))
+        return Problem(message=ludwig.UNSUPPORTED, found=name, expected=_one_of(choices))
     else:
         hint = nearest(name, choices)
     return Problem(message=f"unknown {_noun(field.name)}", found=name, expected=_one_of(choices), hint=hint)
@@ -312,7 +312,7 @@ def _problems(error: Exception, path: Path, cls: Any) -> Iterator[tuple[Path, Pr
         for key in sorted(map(str, error.extra_fields)):
             yield (*path, key), _unknown_key(key, path, error.cl)
     elif isinstance(error, _Invalid):
-        yield (*path, *error.at), error.problem
+        yield (*path, *error.at), _not_a_typo(error.problem, path)
     elif isinstance(error, KeyError):
         field = resolved_fields(cls)[str(path[-1])]
         yield path, Problem(message="is missing", expected=describe(field.type))
@@ -320,6 +320,12 @@ def _problems(error: Exception, path: Path, cls: Any) -> Iterator[tuple[Path, Pr
         yield path, Problem(message=_reworded(error))
     else:
         raise error
+
+
+def _not_a_typo(problem: Problem, path: Path) -> Problem:
+    if path[-1:] == ("model_type",) and problem.found in ludwig.MODEL_TYPES:
+        return attrs.evolve(problem, message=ludwig.UNSUPPORTED, hint="")
+    return problem
 
 
 def _unknown_key(key: str, path: Path, cls: type) -> Problem:
@@ -330,7 +336,7 @@ def _unknown_key(key: str, path: Path, cls: type) -> Problem:
         return Problem(message="unknown key", hint="there is nothing to set here")
     if key in ludwig.KEYS.get(names[-1] if names else "", ()):
         hint = f"it is called {ludwig.RENAMED[key]!r}" if key in ludwig.RENAMED else ""
-        return Problem(message="not supported by core", hint=hint)
+        return Problem(message=ludwig.UNSUPPORTED, hint=hint)
     if homes := [name for name, field in fields.items() if any(key in resolved_fields(c) for c in _classes(field))]:
         return Problem(message="unknown key", hint=f"it belongs under {' or '.join(map(repr, homes))}")
     return Problem(message="unknown key", hint=nearest(key, known) or f"known: {', '.join(known)}")
@@ -378,7 +384,7 @@ def describe(annotation: Any) -> str:
         return _PRIMITIVES[annotation]
     origin = get_origin(annotation)
     if origin in (Union, types.UnionType):
-        return " or ".join(describe(member) for member in get_args(annotation))
+        return _one_of(word for member in get_args(annotation) for word in _words(member))
     if origin is Literal:
         return _one_of(get_args(annotation))
     if origin in (tuple, list):
@@ -388,6 +394,10 @@ def describe(annotation: Any) -> str:
     if annotation is Selected:
         return "a name or a mapping"
     return "a value" if annotation is Any else "a mapping"
+
+
+def _words(annotation: Any) -> tuple[Any, ...]:
+    return get_args(annotation) if get_origin(annotation) is Literal else (describe(annotation),)
 
 
 def nearest(name: Any, known: Iterable[Any]) -> str:
@@ -405,4 +415,6 @@ def _reworded(error: Exception) -> str:
     text = str(error.args[0]) if error.args else str(error)
     if match := re.fullmatch(r"'\w+' must be (>=|>|<=|<) (\S+): .*", text, re.DOTALL):
         return f"must be {_COMPARISONS[match[1]]} {match[2]}"
+    if text.startswith("Length of "):  # the one length asked for is not to be empty
+        return "is empty"
     return re.sub(r"^'\w+' ", "", text)
