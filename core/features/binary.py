@@ -277,7 +277,7 @@ class BinaryOutput(BinaryColumn, OutputFeature):
             "accuracy": metrics.binary_accuracy(predicted, labels, validate_args=False),
             "roc_auc": (
                 metrics.binary_auroc(probabilities, labels, validate_args=False)
-                if len(labels.unique()) == 2
+                if labels.min() != labels.max()
                 else float("nan")
             ),
             "precision": metrics.binary_precision(predicted, labels, validate_args=False),

@@ -254,7 +254,7 @@ class CategoryOutput(CategoryColumn, OutputFeature):
         targets = targets.long()
         scores = outputs.float()
         kinds: dict[str, Any] = {"num_classes": scores.shape[1], "validate_args": False}
-        values = {
+        values: dict[str, Any] = {
             "loss": self.row_losses(outputs, targets, metadata).double().mean(),
             "accuracy": metrics.multiclass_accuracy(scores, targets, average="micro", **kinds),
             "accuracy_macro": metrics.multiclass_accuracy(scores, targets, average="macro", **kinds),
@@ -279,9 +279,10 @@ class CategoryOutput(CategoryColumn, OutputFeature):
 
 def _macro_auc(probabilities: Tensor, targets: Tensor) -> float:
     """The mean over classes of one against the rest, of the classes that occur; NaN where fewer than two do."""
+    import torch
     from torchmetrics.functional import classification as metrics
 
-    present = targets.unique().tolist()
+    present = torch.unique(targets).tolist()
     if len(present) < 2:
         return float("nan")
     areas = [

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import attrs
 
-from core.config.fields import at_least_0, positive, setting
+from core.config.fields import at_least_0, optional, positive, setting
 from core.errors import DataError
 from core.features import columns
 from core.features.base import Feature, Goal, InputFeature, Metadata, OutputFeature, Summary
@@ -161,7 +161,8 @@ class NumberColumn(Feature):
 
         if self.preprocessing.normalization == "log1p":
             with np.errstate(divide="ignore", invalid="ignore"):
-                return np.log1p(values)
+                scaled: np.ndarray = np.log1p(values)
+                return scaled
         shift, scale = self._shift_and_scale(metadata)
         return (values - shift) / scale
 
@@ -203,6 +204,11 @@ class NumberInput(NumberColumn, InputFeature):
         return scalar_encoder(self.encoder)
 
 
+def _is_range(_: Any, field: attrs.Attribute[Any], value: tuple[float, ...]) -> None:
+    if len(value) != 2 or value[0] > value[1]:
+        raise ValueError("needs two numbers, the smaller one first")
+
+
 @attrs.frozen(kw_only=True)
 class Regressor(DecoderLayers):
     """A linear projection to one number, after fully connected layers."""
@@ -235,7 +241,9 @@ class NumberOutput(NumberColumn, OutputFeature):
         factory=MeanSquaredError, doc="What is minimised.", choices=LOSSES, default_choice="mean_squared_error"
     )
     clip: tuple[float, float] | None = setting(
-        None, doc="Smallest and largest prediction, in the units of the dataset; null for no limits."
+        None,
+        doc="Smallest and largest prediction, in the units of the dataset; null for no limits.",
+        check=optional(_is_range),
     )
 
     def build_decoder(self, metadata: Metadata, input_size: int) -> nn.Module:

@@ -10,7 +10,7 @@ import attrs
 from core.config.fields import at_least_0, at_least_1, dropout_rate, setting
 from core.features import columns
 from core.features.base import InputFeature, Metadata, Summary
-from core.model.options import Activation, Norm, Reduction
+from core.model.options import Activation, Norm, Reduction, check_heads
 
 if TYPE_CHECKING:
     import numpy as np
@@ -86,6 +86,9 @@ class TransformerEncoder(TextEncoder):
     num_heads: int = setting(8, doc="Number of attention heads.", check=at_least_1)
     transformer_output_size: int = setting(256, doc="Units between the two layers of a block.", check=at_least_1)
     dropout: float = setting(0.1, doc="Dropout inside the transformer and after these layers.", check=dropout_rate)
+
+    def __attrs_post_init__(self) -> None:
+        check_heads(self.hidden_size, self.num_heads)
 
 
 ENCODERS: dict[str, type[TextEncoder]] = {

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 import attrs
 
 from core.config.fields import at_least_0, at_least_1, dropout_rate, setting
-from core.model.options import Activation, Norm
+from core.model.options import Activation, Norm, check_heads
 
 if TYPE_CHECKING:
     from torch import nn
@@ -63,8 +63,7 @@ class Transformer(Combiner):
     fc_residual: bool = setting(False, doc="Add each layer's input to its output, where their sizes are equal.")
 
     def __attrs_post_init__(self) -> None:
-        if self.hidden_size % self.num_heads:
-            raise ValueError(f"hidden_size {self.hidden_size} is not a multiple of num_heads {self.num_heads}")
+        check_heads(self.hidden_size, self.num_heads)
 
     def build(self, scalars: int, sizes: Sequence[int]) -> nn.Module:
         from core.model.modules import TransformerModule

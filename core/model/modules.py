@@ -1,5 +1,8 @@
 """The layers that encoders, combiners and decoders are made of."""
 
+# mypy: disable-error-code="no-any-return"
+# To torch, what calling a module returns is Any.
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -187,17 +190,26 @@ class ConcatModule(nn.Module):
         return self.layers(torch.cat(vectors if scalars is None else [scalars, *vectors], 1))
 
 
+class ScalarTokens(nn.Module):
+    """A linear map of its own for each of several numbers, (rows, numbers) → (rows, numbers, `size`)."""
+
+    def __init__(self, numbers: int, size: int) -> None:
+        super().__init__()
+        # Uniform in ±1, as nn.Linear draws the weights of a single input.
+        self.weight = nn.Parameter(torch.empty(numbers, size).uniform_(-1, 1))
+        self.bias = nn.Parameter(torch.empty(numbers, size).uniform_(-1, 1))
+
+    def forward(self, numbers: Tensor) -> Tensor:
+        return numbers[:, :, None] * self.weight + self.bias
+
+
 class TransformerModule(nn.Module):
     """Each input projected to a token of its own; tokens attend to one another and are reduced to one vector."""
 
     def __init__(self, options: Transformer, scalars: int, sizes: Sequence[int]) -> None:
         super().__init__()
         size = options.hidden_size
-        self.scalar_weight = nn.Parameter(torch.empty(scalars, size)) if scalars else None
-        self.scalar_bias = nn.Parameter(torch.empty(scalars, size)) if scalars else None
-        for parameter in (self.scalar_weight, self.scalar_bias):
-            if parameter is not None:
-                nn.init.uniform_(parameter, -1, 1)  # as nn.Linear does for an input of size 1
+        self.scalars = ScalarTokens(scalars, size) if scalars else None
         self.projections = nn.ModuleList(nn.Linear(width, size) for width in sizes)
         self.transformer = transformer(
             size, options.num_layers, options.num_heads, options.transformer_output_size, options.dropout
@@ -218,8 +230,8 @@ class TransformerModule(nn.Module):
     def forward(self, scalars: Tensor | None, vectors: list[Tensor]) -> Tensor:
         projected = [layer(vector) for layer, vector in zip(self.projections, vectors, strict=True)]
         tokens = [torch.stack(projected, 1)] if projected else []
-        if scalars is not None:
-            tokens.insert(0, scalars[:, :, None] * self.scalar_weight + self.scalar_bias)
+        if self.scalars is not None:
+            tokens.insert(0, self.scalars(scalars))
         mixed = self.transformer(torch.cat(tokens, 1))
         match self.reduce:
             case "mean":

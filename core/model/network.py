@@ -42,13 +42,13 @@ class ECD(nn.Module):
                 self._scalars.append(feature.name)
             else:
                 self._vectors.append((feature.name, key))
-                sizes.append(encoder.output_size)
+                sizes.append(_size(encoder))
         self.combiner = combiner.build(len(self._scalars), sizes)
         self.decoders = nn.ModuleDict()
         self._outputs = {feature.name: module_key(feature.name) for feature in outputs}
-        for feature in outputs:
-            self.decoders[self._outputs[feature.name]] = feature.build_decoder(
-                metadata[feature.name], self.combiner.output_size
+        for output in outputs:
+            self.decoders[self._outputs[output.name]] = output.build_decoder(
+                metadata[output.name], _size(self.combiner)
             )
 
     def forward(self, columns: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -73,3 +73,7 @@ class ECD(nn.Module):
 def module_key(name: str) -> str:
     """A module's name for a feature's: without dots, unlike any attribute of a module, and another for each name."""
     return "feature_" + quote(name, safe=" ").replace(".", "%2E")
+
+
+def _size(module: nn.Module) -> int:
+    return int(module.output_size)  # type: ignore[arg-type]  # to torch, any attribute may be a tensor or a module

@@ -40,3 +40,9 @@ class DecoderLayers:
     fc_norm: Norm | None = setting(None, doc="Normalisation after each of these layers.")
     fc_dropout: float = setting(0.0, doc="Dropout after each of these layers.", check=dropout_rate)
     fc_use_bias: bool = setting(True, doc="Whether these layers have a bias.")
+
+
+def check_heads(hidden_size: int, num_heads: int) -> None:
+    """Raises ValueError unless attention can share `hidden_size` out among its heads."""
+    if hidden_size % num_heads:
+        raise ValueError(f"hidden_size {hidden_size} is not a multiple of num_heads {num_heads}")

@@ -4,6 +4,9 @@ Token 0 is padding. How much of it follows a text never changes its vector; a te
 from the reduction.
 """
 
+# mypy: disable-error-code="no-any-return"
+# To torch, what calling a module returns is Any.
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
@@ -16,7 +19,7 @@ from core.model.modules import FullyConnected, transformer
 from core.model.options import Reduction
 
 if TYPE_CHECKING:
-    from core.features.text import RNN, Embed, ParallelCNN, TextEncoder, TransformerEncoder
+    from core.features.text import RNN, ParallelCNN, TextEncoder, TransformerEncoder
 
 
 class TokenEmbedding(nn.Module):
@@ -88,7 +91,7 @@ class SequenceEncoder(nn.Module):
 class EmbedEncoder(SequenceEncoder):
     """A bag of words."""
 
-    def __init__(self, options: Embed, vocabulary: int) -> None:
+    def __init__(self, options: TextEncoder, vocabulary: int) -> None:
         super().__init__(options, vocabulary, options.embedding_size)
 
 
@@ -97,14 +100,17 @@ class ParallelCNNEncoder(SequenceEncoder):
 
     def __init__(self, options: ParallelCNN, vocabulary: int) -> None:
         super().__init__(options, vocabulary, options.num_filters * len(options.filter_sizes))
+        self.widths = options.filter_sizes
         self.convolutions = nn.ModuleList(
-            nn.Conv1d(options.embedding_size, options.num_filters, width)
-            for width in options.filter_sizes
+            nn.Conv1d(options.embedding_size, options.num_filters, width) for width in options.filter_sizes
         )
 
     def reduce(self, vectors: Tensor, tokens: Tensor) -> Tensor:
         channels = vectors.transpose(1, 2)
-        found = [convolution(_widened(channels, convolution.kernel_size[0])) for convolution in self.convolutions]
+        found = [
+            convolution(_widened(channels, width))
+            for convolution, width in zip(self.convolutions, self.widths, strict=True)
+        ]
         return reduced(torch.cat(found, 1).relu().transpose(1, 2), tokens, self.reduction)
 
 
