@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import math
 import os
 import shutil
 import uuid
@@ -194,6 +195,15 @@ def write_json(path: Path, value: Any) -> None:
         temporary = path.with_name(f".{path.name}-{uuid.uuid4().hex[:8]}")
         temporary.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
         os.replace(temporary, path)
+
+
+def without_nan(value: Any) -> Any:
+    """JSON has no NaN: a metric that is undefined is null."""
+    if isinstance(value, dict):
+        return {key: without_nan(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [without_nan(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def read_json(path: Path) -> Any:

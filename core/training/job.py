@@ -33,6 +33,7 @@ class Job:
         processed: URL of the processed data, and the fsspec options to open it with.
         run_folder: where rank 0 writes.
         resume: continue from the newest checkpoint in `run_folder`.
+        save_progress: write checkpoints.
         initial_weights: a model folder to start from, or None.
         strategy, loader: chosen plugins with their options.
         device: ``cpu`` or ``cuda``; on CUDA a worker takes the device of its LOCAL_RANK.
@@ -44,6 +45,7 @@ class Job:
     processed: tuple[str, dict[str, Any]]
     run_folder: Path
     resume: bool
+    save_progress: bool
     initial_weights: Path | None
     strategy: Selected
     loader: Selected
@@ -78,7 +80,7 @@ def run_job(job: Job, strategy: Strategy, report: Report, interrupted: Callable[
             strategy=strategy,
             loaders=loaders,
             metadata=processed.metadata,
-            checkpoints=folder.checkpoints,
+            checkpoints=folder.checkpoints if job.save_progress else None,
             save_best=lambda weights: save_model(folder.model, job.config, processed.metadata, job.seed, weights),
             report=report,
             interrupted=interrupted,

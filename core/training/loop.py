@@ -41,7 +41,7 @@ class Run:
     Attributes:
         loaders: split name to loader; `training` always, the others where they have rows.
         metadata: feature name to what preprocessing learnt of it.
-        checkpoints: folder of the checkpoints.
+        checkpoints: folder of the checkpoints, or None to write none.
         save_best: called on rank 0 with the weights that did best so far.
         interrupted: whether this worker was asked to stop; looked at after each step.
     """
@@ -51,7 +51,7 @@ class Run:
     strategy: Strategy
     loaders: Mapping[str, Loader]
     metadata: Mapping[str, dict[str, Any]]
-    checkpoints: Path
+    checkpoints: Path | None
     save_best: Callable[[dict[str, Tensor]], None]
     report: Report
     interrupted: Callable[[], bool]
@@ -112,10 +112,10 @@ def train(run: Run, progress: Progress) -> Progress:
                 if progress.stopped_early or last:
                     break
                 if stop:
-                    raise _interrupted(progress)
+                    raise _interrupted(run, progress)
             elif stop:
                 _save(run, progress)
-                raise _interrupted(progress)
+                raise _interrupted(run, progress)
     run.report("train_end", statistics=progress.statistics, best_round=progress.best_round)
     return progress
 
@@ -257,6 +257,8 @@ def _keep_best(run: Run) -> None:
 
 
 def _save(run: Run, progress: Progress) -> None:
+    if run.checkpoints is None:
+        return
     state = run.strategy.state()
     if run.strategy.rank == 0:
         folder = checkpoint.save(run.checkpoints, state, progress)
@@ -285,5 +287,6 @@ def _non_finite(run: Run, loss: float, progress: Progress, rate: float) -> NonFi
     )
 
 
-def _interrupted(progress: Progress) -> Interrupted:
-    return Interrupted(f"stopped after step {progress.step} of epoch {progress.epoch + 1}; a checkpoint was written")
+def _interrupted(run: Run, progress: Progress) -> Interrupted:
+    saved = "no checkpoint was asked for" if run.checkpoints is None else "a checkpoint was written"
+    return Interrupted(f"stopped after step {progress.step} of epoch {progress.epoch + 1}; {saved}")

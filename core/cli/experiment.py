@@ -1,0 +1,30 @@
+"""Train a model, then evaluate it on the test split and write the predictions beside the run."""
+
+from __future__ import annotations
+
+import argparse
+
+from core.cli.options import add_training
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_training(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    from core.api import evaluate_run
+    from core.cli.console import Console
+    from core.cli.training import print_run, request_of, train_as_asked
+    from core.prediction import write_predictions
+    from core.run import without_nan, write_json
+
+    request = request_of(args)
+    finished = train_as_asked(args, request)
+    if not finished.coordinator:
+        return 0
+    result = evaluate_run(finished, backend=request.config.backend, callbacks=[Console(quiet=args.quiet)])
+    write_json(finished.output_directory / "test_statistics.json", without_nan(result.metrics))
+    with write_predictions(finished.output_directory / "predictions.parquet") as write:
+        write(result.predictions)
+    print_run(finished, as_json=args.json)
+    return 0

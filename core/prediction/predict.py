@@ -1,0 +1,190 @@
+"""A saved model over a dataset: encode a block, run the network over it, hand on what comes out, in row order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from core.backends.placement import Placement, place
+from core.callbacks import Reporter
+from core.config.sections import Backend
+from core.errors import DataError
+from core.features.base import OutputFeature
+from core.prediction.output import Write, collect
+from core.run import SavedModel
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import torch
+    from torch import Tensor
+
+DEFAULT_BATCH_SIZE = 8192
+
+
+@attrs.frozen(kw_only=True)
+class Evaluation:
+    """What evaluating gave.
+
+    Attributes:
+        metrics: ``{feature or "combined": {metric: value}}``.
+        rows: rows the metrics are of; rows without a target are not among them.
+        predictions: one row for each row of the dataset, or of the split.
+    """
+
+    metrics: dict[str, dict[str, float]]
+    rows: int
+    predictions: pa.Table
+
+
+def predict(
+    saved: SavedModel,
+    dataset: Any,
+    *,
+    backend: Backend,
+    reporter: Reporter,
+    split: str = "full",
+    batch_size: int | None = None,
+    index_column: str | None = None,
+    write: Write | None = None,
+) -> Any:
+    """Predictions, one row for each row of the dataset, in its order; null where an input says `drop_row`.
+
+    Returns:
+        The table; with `write`, which gets it part by part, the number of rows instead.
+    """
+    placement = _placed(backend)
+    network = _network(saved, placement)
+    tables: list[pa.Table] = []
+    append = write or collect(tables)
+    rows = 0
+    for block in _blocks(saved, dataset, placement, split=split, targets=False, index_column=index_column):
+        outputs = _forward(network, block.table, saved, placement.device, batch_size, reporter)
+        append(_table(saved, outputs, block))
+        rows += len(block.valid)
+    if write is not None:
+        return rows
+    import pyarrow as pa
+
+    return pa.concat_tables(tables)
+
+
+def evaluate(
+    saved: SavedModel,
+    dataset: Any,
+    *,
+    backend: Backend,
+    reporter: Reporter,
+    split: str = "full",
+    batch_size: int | None = None,
+    index_column: str | None = None,
+) -> Evaluation:
+    """Metrics over all rows that have every target, and the predictions of all rows.
+
+    Raises:
+        DataError: no row has its targets.
+    """
+    import pyarrow as pa
+    import torch
+
+    from core.training.evaluation import score
+
+    placement = _placed(backend)
+    network = _network(saved, placement)
+    features = saved.config.output_features
+    tables: list[pa.Table] = []
+    gathered: dict[str, list[tuple[Tensor, Tensor]]] = {feature.name: [] for feature in features}
+    for block in _blocks(saved, dataset, placement, split=split, targets=True, index_column=index_column):
+        outputs = _forward(network, block.table, saved, placement.device, batch_size, reporter)
+        tables.append(_table(saved, outputs, block))
+        scored = torch.from_numpy(block.has_targets)
+        for feature in features:
+            targets = _targets(feature, block.table)
+            gathered[feature.name].append((outputs[feature.name][scored], targets[scored]))
+    whole = {name: (torch.cat([o for o, _ in parts]), torch.cat([t for _, t in parts])) for name, parts in gathered.items()}
+    rows = len(next(iter(whole.values()))[0])
+    if not rows:
+        raise DataError(
+            "no row has a value for every output feature, so there is nothing to measure",
+            path="--dataset",
+            expected=f"columns {', '.join(feature.source for feature in features)}",
+            hint="Use `core predict` for data without targets.",
+        )
+    return Evaluation(metrics=score(whole, features, saved.metadata), rows=rows, predictions=pa.concat_tables(tables))
+
+
+def _placed(backend: Backend) -> Placement:
+    placement = place(backend)
+    return attrs.evolve(placement, launcher=None)
+
+
+def _network(saved: SavedModel, placement: Placement) -> torch.nn.Module:
+    from core.model import build
+
+    network = build(saved.config, saved.metadata)
+    network.load_state_dict(saved.weights())
+    return network.to(placement.device).eval()
+
+
+def _blocks(
+    saved: SavedModel, dataset: Any, placement: Placement, *, split: str, targets: bool, index_column: str | None
+) -> Iterator[Any]:
+    from core.data import encode_inputs
+
+    return encode_inputs(
+        saved.config,
+        saved.metadata,
+        dataset,
+        processor=placement.processor,
+        seed=saved.seed,
+        split=None if split == "full" else split,
+        targets=targets,
+        index_column=index_column,
+    )
+
+
+def _forward(
+    network: torch.nn.Module,
+    table: pa.Table,
+    saved: SavedModel,
+    device: str,
+    batch_size: int | None,
+    reporter: Reporter,
+) -> dict[str, Tensor]:
+    """Raw outputs of a block, on CPU."""
+    import torch
+
+    from core.loaders.memory import Rows
+
+    inputs = [feature.name for feature in saved.config.input_features]
+    rows = Rows.from_arrow(table.select(inputs))
+    size = batch_size or DEFAULT_BATCH_SIZE
+    parts: list[dict[str, Tensor]] = []
+    with torch.inference_mode():
+        for start in range(0, max(len(rows), 1), size):
+            batch = rows[start : start + size]
+            parts.append({name: output.float().cpu() for name, output in network(batch.columns(torch.device(device))).items()})
+            reporter("prediction_progress", rows=len(batch))
+    return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+
+
+def _targets(feature: OutputFeature, table: pa.Table) -> Tensor:
+    import torch
+
+    from core.loaders.memory import Rows
+
+    return Rows.from_arrow(table.select([feature.name])).columns(torch.device("cpu"))[feature.name]
+
+
+def _table(saved: SavedModel, outputs: dict[str, Tensor], block: Any) -> pa.Table:
+    """``<feature>_predictions`` and its companions; null where the row is not valid."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    columns: dict[str, Any] = {} if block.index is None else {block.index[0]: block.index[1]}
+    valid = None if block.valid.all() else pa.array(block.valid)
+    for feature in saved.config.output_features:
+        for suffix, values in feature.predictions(outputs[feature.name], saved.metadata[feature.name]).items():
+            columns[f"{feature.name}_{suffix}"] = values if valid is None else pc.if_else(valid, values, None)
+    return pa.table(columns)
