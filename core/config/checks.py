@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from core.config.sections import Preprocessing, Trainer
-from core.config.structure import nearest
+from core.config.wording import nearest
 from core.config.yaml import Path
 from core.errors import Problem
 from core.features.base import OutputFeature

@@ -8,8 +8,9 @@ from typing import Any
 
 import attrs
 
+from core.config.introspection import annotation, resolved_fields
 from core.config.merge import merge
-from core.config.structure import resolved_fields, structure
+from core.config.structure import structure
 from core.features import INPUTS, OUTPUTS
 
 SECTIONS = ("preprocessing", "encoder", "decoder", "loss")
@@ -70,7 +71,9 @@ def _with_defaults(feature: Any, defaults: Mapping[str, Any], types: Mapping[str
     fields = resolved_fields(cls)
     sections = {key: value for key, value in given.items() if key in fields}
     if "preprocessing" in sections:
-        known = resolved_fields(fields["preprocessing"].type)  # inputs and outputs of a type need not have the same
+        known = resolved_fields(
+            annotation(fields["preprocessing"])
+        )  # inputs and outputs of a type need not have the same
         unfit = _INPUTS_ONLY if types is OUTPUTS else set()
         sections["preprocessing"] = {
             key: value for key, value in sections["preprocessing"].items() if key in known and key not in unfit

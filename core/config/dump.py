@@ -8,9 +8,10 @@ from typing import Any
 import attrs
 
 from core.config.environment import escaped
-from core.config.fields import Selected, choices_of
+from core.config.fields import Selected
+from core.config.introspection import choices_of, resolved_fields
 from core.config.sections import Config
-from core.config.structure import resolved_fields
+from core.storage import Location, is_url
 
 HIDDEN = "***"
 
@@ -22,7 +23,6 @@ def resolved(config: Config) -> dict[str, Any]:
 
 def redacted(config: Config) -> dict[str, Any]:
     """`resolved` with nothing secret in it: credentials, and what a URL holds before its host."""
-    from core.storage import Location, is_url
 
     def shown(text: str) -> str:
         return escaped(str(Location(text)) if is_url(text) else text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -15,7 +16,7 @@ _REFERENCE = re.compile(r"\$(?:(?P<escaped>\$)\{|\{(?:(?P<name>[A-Za-z_][A-Za-z0
 _ALWAYS_TEXT: Path = ("backend", "cache_credentials")
 
 
-def expand(data: Any, environment: Mapping[str, str], path: Path = ()) -> tuple[Any, list[tuple[Path, Problem]]]:
+def expand(data: Any, environment: Mapping[str, str]) -> tuple[Any, list[tuple[Path, Problem]]]:
     """`data` with `${NAME}` and `${NAME:-default}` replaced in its values, and what could not be.
 
     A value that is one reference and nothing else is read as the YAML scalar it stands for, so that
@@ -28,6 +29,8 @@ def expand(data: Any, environment: Mapping[str, str], path: Path = ()) -> tuple[
             return {key: walk(item, (*path, key)) for key, item in value.items()}
         if isinstance(value, (list, tuple)):
             return [walk(item, (*path, index)) for index, item in enumerate(value)]
+        if isinstance(value, os.PathLike):
+            return os.fspath(value)
         return text(value, path) if isinstance(value, str) and "${" in value else value
 
     def text(value: str, path: Path) -> Any:
@@ -38,7 +41,7 @@ def expand(data: Any, environment: Mapping[str, str], path: Path = ()) -> tuple[
                 message = "`${` is not followed by the name of a variable and `}`"
                 problems.append((path, Problem(message=message, hint="write $${ for the characters themselves")))
                 return ""
-            found = environment.get(match["name"], match["default"])
+            found: str | None = environment.get(match["name"], match["default"])
             if found is None:
                 message = f"environment variable {match['name']} is not set"
                 hint = f"set it, or write ${{{match['name']}:-default}}"
@@ -51,7 +54,7 @@ def expand(data: Any, environment: Mapping[str, str], path: Path = ()) -> tuple[
         typed = only and only["name"] and path[: len(_ALWAYS_TEXT)] != _ALWAYS_TEXT
         return scalar(expanded) if typed else expanded
 
-    return walk(data, path), problems
+    return walk(data, ()), problems
 
 
 def escaped(text: str) -> str:

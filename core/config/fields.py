@@ -66,22 +66,6 @@ def setting(
     return attrs.field(default=default, validator=check, metadata=metadata)
 
 
-def choices_of(field: attrs.Attribute[Any]) -> Choices | None:
-    """Name to class, where `field` is a choice, or several, among core's own classes or the plugins' options."""
-    if kind := field.metadata.get("plugin"):
-        from core.registry import registry
-
-        return {name: spec.options for name, spec in registry().choices(kind).items()}
-    choices = field.metadata.get("choices")
-    return choices() if callable(choices) else choices
-
-
-def spelled_out(field: attrs.Attribute[Any], value: Any) -> Any:
-    """`dense` as `{type: dense}`, where `field` takes a bare word for a mapping."""
-    key = "type" if "default_choice" in field.metadata else field.metadata.get("short")
-    return {key: value} if key and isinstance(value, str) else value
-
-
 positive: Check = attrs.validators.gt(0)
 at_least_0: Check = attrs.validators.ge(0)
 at_least_1: Check = attrs.validators.ge(1)

@@ -13,11 +13,12 @@ import attrs
 from core.config import checks
 from core.config.defaults import with_defaults
 from core.config.environment import expand
-from core.config.merge import NoSuchPlace, assign, merge
+from core.config.merge import NoSuchPlaceError, assign, merge
 from core.config.sections import Config, Preprocessing, Trainer
 from core.config.structure import structure
 from core.config.yaml import Document, Path, Place, parse
 from core.errors import ConfigError, Problem
+from core.storage import Location, is_url
 
 _BACKEND_OPTION = "--backend"
 _FILE_SUFFIXES = (".yaml", ".yml", ".json")
@@ -81,9 +82,10 @@ def _load(document: Document, overrides: Sequence[str], backend: str | Mapping[s
 
 
 def _read(source: str | os.PathLike[str], order: int = 0) -> Document:
-    path = FilePath(source)
+    path = FilePath(source).expanduser()
     try:
-        text = path.read_bytes().decode("utf-8-sig")
+        content = Location(source).read_bytes() if is_url(os.fspath(source)) else path.read_bytes()
+        text = content.decode("utf-8-sig")
     except FileNotFoundError:
         raise ConfigError("there is no such file", path=str(path)) from None
     except IsADirectoryError:
@@ -111,14 +113,15 @@ def _backend_document(backend: str | Mapping[str, Any]) -> Document:
     return document
 
 
-def _with_backend(data: Mapping[str, Any], backend: Document, places: dict[Path, Place]) -> dict[str, Any]:
+def _with_backend(data: Mapping[str, Any], backend: Document, places: dict[Path, Place]) -> Mapping[str, Any]:
     for path, place in backend.places.items():
         if path or ("backend",) not in places:
             places["backend", *path] = place
     below = backend.data if isinstance(backend.data, Mapping) else {"type": backend.data}
     if data.get("backend") is None:
         return {**data, "backend": below}
-    return merge(data, {"backend": below}, Config)
+    merged: Mapping[str, Any] = merge(data, {"backend": below}, Config)
+    return merged
 
 
 def _with_override(
@@ -131,9 +134,10 @@ def _with_override(
         raise ConfigError("cannot be understood", path=f"--set {override}", expected="--set section.key=value")
     source = f"--set {key.strip()}"  # without the value, which may be a password
     place = Place(order, 0, 0, source)
+    changed: Mapping[str, Any]
     try:
         changed, path = assign(data, steps, parse(text, source).data, Config)
-    except NoSuchPlace as error:
+    except NoSuchPlaceError as error:
         places[error.path] = place
         misplaced.append((error.path, error.problem))
         return data
@@ -148,16 +152,13 @@ def _with_override(
 def _cross_problems(data: Mapping[str, Any], config: Config | None) -> Iterable[tuple[Path, Problem]]:
     """The checks between keys, as far as the keys themselves can be read."""
     yield from checks.feature_problems(data)
-    if config is not None:
-        preprocessing, trainer = config.preprocessing, config.trainer
-    else:
-        preprocessing = structure(data.get("preprocessing", {}), Preprocessing)[0]
-        trainer = structure(data.get("trainer", {}), Trainer)[0]
+    preprocessing = structure(data.get("preprocessing", {}), Preprocessing)[0]
+    trainer = structure(data.get("trainer", {}), Trainer)[0]
     if preprocessing is not None:
         yield from checks.preprocessing_problems(preprocessing)
     if trainer is not None:
         yield from checks.trainer_problems(trainer)
-    if config is not None and config.output_features:
+    if config is not None:
         yield from checks.metric_problems(config.trainer, config.output_features)
 
 

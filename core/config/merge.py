@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import attrs
 
-from core.config.fields import spelled_out
-from core.config.structure import resolved_fields, section_class
+from core.config.introspection import resolved_fields, section_class, spelled_out
+from core.config.wording import nearest
 from core.config.yaml import Path
 from core.errors import Problem
 
 
-class NoSuchPlace(Exception):
+class NoSuchPlaceError(Exception):
     """A `--set` that leads nowhere."""
 
     def __init__(self, path: Path, problem: Problem) -> None:
@@ -56,7 +55,8 @@ def _common_options(field: attrs.Attribute[Any]) -> set[str]:
     if kind := field.metadata.get("plugin"):
         from core.discovery import KINDS
 
-        return set(resolved_fields(attrs.fields_dict(KINDS[kind])["options"].default))
+        options: Any = attrs.fields_dict(KINDS[kind])["options"].default
+        return set(resolved_fields(options))
     return set()
 
 
@@ -64,7 +64,7 @@ def assign(data: Any, steps: Sequence[str], value: Any, cls: type) -> tuple[Any,
     """`data` with `value` at `steps`, and the path there. Items of a list go by their `name` or their number.
 
     Raises:
-        NoSuchPlace: a step leads into a list without such an item, or into a plain value.
+        NoSuchPlaceError: a step leads into a list without such an item, or into a plain value.
     """
     return _assign(data, tuple(steps), value, cls, ())
 
@@ -73,7 +73,7 @@ def _assign(node: Any, steps: tuple[str, ...], value: Any, cls: type | None, pat
     step, rest = steps[0], steps[1:]
     if not isinstance(node, Mapping):
         message = "is not a section, so nothing can be set in it"
-        raise NoSuchPlace(path, Problem(message=message, found=node))
+        raise NoSuchPlaceError(path, Problem(message=message, found=node))
     field = (resolved_fields(cls) if cls else {}).get(step)
     child = node.get(step)
     path = (*path, step)
@@ -87,13 +87,15 @@ def _assign(node: Any, steps: tuple[str, ...], value: Any, cls: type | None, pat
         if len(rest) == 1:
             item: Any = value
         else:
-            item, path = _assign(child[index], rest[1:], value, field and section_class(field, child[index]), path)
+            item, path = _assign(
+                child[index], rest[1:], value, section_class(field, child[index]) if field else None, path
+            )
         return {**node, step: [*child[:index], item, *child[index + 1 :]]}, path
     if child is None:
         child = {}
     if rest == ("type",) and field is not None and isinstance(child, Mapping):
         return {**node, step: _merge_key(child, {"type": value}, field)}, (*path, "type")
-    child, path = _assign(child, rest, value, field and section_class(field, child), path)
+    child, path = _assign(child, rest, value, section_class(field, child) if field else None, path)
     return {**node, step: child}, path
 
 
@@ -104,7 +106,6 @@ def _position(items: list[Any], step: str, path: Path) -> int:
     if step.isdecimal() and int(step) < len(items):
         return int(step)
     known = [name for name in names if isinstance(name, str)]
-    close = difflib.get_close_matches(step, known, n=1)
     expected = f"a number below {len(items)}" + (f", or {', '.join(known)}" if known else "")
-    hint = f"did you mean {close[0]!r}?" if close else ""
-    raise NoSuchPlace((*path, step), Problem(message="there is no such item", expected=expected, hint=hint))
+    problem = Problem(message="there is no such item", expected=expected, hint=nearest(step, known))
+    raise NoSuchPlaceError((*path, step), problem)

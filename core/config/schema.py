@@ -12,9 +12,9 @@ from typing import Any, Literal, Union, get_args, get_origin
 import attrs
 
 from core.config.dump import choice_name
-from core.config.fields import Selected, choices_of
+from core.config.fields import Selected
+from core.config.introspection import accepts_null, annotation, choices_of, resolved_fields
 from core.config.sections import Config
-from core.config.structure import accepts_null, resolved_fields
 
 Schema = dict[str, Any]
 
@@ -85,8 +85,9 @@ class _Definitions:
             choice = self.choice(field, named=not many)
             return {"type": "array", "items": choice} if many else choice
         if short := field.metadata.get("short"):
-            return {"anyOf": [self.key(resolved_fields(field.type)[short]), self.reference(field.type)]}
-        return self.annotation(field.type)
+            section = annotation(field)
+            return {"anyOf": [self.value(resolved_fields(section)[short]), self.reference(section)]}
+        return self.annotated(field.type)
 
     def choice(self, field: attrs.Attribute[Any], *, named: bool) -> Schema:
         choices = choices_of(field) or {}
@@ -103,23 +104,23 @@ class _Definitions:
             options.append({"type": "null"})
         return {"anyOf": options}
 
-    def annotation(self, annotation: Any) -> Schema:
-        if annotation is Any:
+    def annotated(self, wanted: Any) -> Schema:
+        if wanted is Any:
             return {}
-        if annotation in _TYPES:
-            return _scalars([annotation])
-        if attrs.has(annotation):
-            return self.reference(annotation)
-        origin, arguments = get_origin(annotation), get_args(annotation)
+        if wanted in _TYPES:
+            return _scalars([wanted])
+        if attrs.has(wanted):
+            return self.reference(wanted)
+        origin, arguments = get_origin(wanted), get_args(wanted)
         if origin is Literal:
             return {"anyOf": [{"enum": list(arguments)}, _VARIABLE]}
         if origin in (Union, types.UnionType):
             scalars = [member for member in arguments if member in _TYPES]
-            others = [self.annotation(member) for member in arguments if member not in _TYPES]
+            others = [self.annotated(member) for member in arguments if member not in _TYPES]
             return {"anyOf": [*others, _scalars(scalars)]} if others else _scalars(scalars)
         if origin is dict:
-            return {"type": "object", "additionalProperties": self.annotation(arguments[1])}
-        return {"type": "array", "items": self.annotation(arguments[0])}
+            return {"type": "object", "additionalProperties": self.annotated(arguments[1])}
+        return {"type": "array", "items": self.annotated(arguments[0])}
 
 
 def _needs_a_key(cls: type) -> bool:

@@ -144,7 +144,7 @@ class Trainer:
         None, doc="Rows of one optimiser step on each worker, instead of `batch_size`.", check=optional(at_least_1)
     )
     effective_batch_size: int | None = setting(
-        None, doc="Rows of one optimiser step, as batch size × accumulation.", check=optional(at_least_1)
+        None, doc="Rows of one optimiser step, as batch size times accumulation.", check=optional(at_least_1)
     )
     gradient_accumulation_steps: int | None = setting(
         None, doc="Parts into which a worker cuts its share of a step.", check=optional(at_least_1)
