@@ -146,9 +146,7 @@ def require_columns(source: DataSource, wanted: Mapping[str, str]) -> None:
 def missing_columns(source: DataSource, wanted: Sequence[tuple[str, str]]) -> list[Problem]:
     """A problem for each (path, column) whose column the source lacks."""
     return [
-        Problem(
-            message=f"{source.name} has no column {name!r}", path=path, hint=nearest(name, source.columns)
-        )
+        Problem(message=f"{source.name} has no column {name!r}", path=path, hint=nearest(name, source.columns))
         for path, name in wanted
         if name not in source.columns
     ]

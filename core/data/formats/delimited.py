@@ -50,7 +50,9 @@ def read(file: File, columns: list[str] | None, block: int) -> pa.Table:
 
 def _parsed(buffer: pa.Buffer, delimiter: str, columns: list[str]) -> pa.Table:
     # Looking for line breaks inside quotes costs time, so it is done only where there are quotes.
-    quoted = any(b'"' in buffer[start : start + _SCAN_BYTES].to_pybytes() for start in range(0, buffer.size, _SCAN_BYTES))
+    quoted = any(
+        b'"' in buffer[start : start + _SCAN_BYTES].to_pybytes() for start in range(0, buffer.size, _SCAN_BYTES)
+    )
     block = max(1 << 20, min(1 << 26, buffer.size // 16))
     try:
         return _parsed_in_blocks(buffer, delimiter, columns, quoted=quoted, block=block)

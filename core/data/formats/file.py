@@ -121,9 +121,7 @@ def _member(location: Location) -> str:
 
 
 def _data_member(archive: zipfile.ZipFile) -> str:
-    names = [
-        name for name in archive.namelist() if not name.endswith("/") and not name.startswith(("__MACOSX", "."))
-    ]
+    names = [name for name in archive.namelist() if not name.endswith("/") and not name.startswith(("__MACOSX", "."))]
     if len(names) != 1:
         raise DataError(
             "a zip archive needs exactly one data file",
@@ -132,5 +130,3 @@ def _data_member(archive: zipfile.ZipFile) -> str:
             hint="unpack it and give the folder, or a list of files",
         )
     return names[0]
-
-

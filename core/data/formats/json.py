@@ -40,9 +40,7 @@ def _table(file: File) -> pa.Table:
         return table_of_records(value)
     if isinstance(value, dict) and all(isinstance(column, list | dict) for column in value.values()):
         return table_of_columns({name: _values(column) for name, column in value.items()}, str(file))
-    raise DataError(
-        "not a table", path=str(file), found=value, expected="an array of records, or an object of columns"
-    )
+    raise DataError("not a table", path=str(file), found=value, expected="an array of records, or an object of columns")
 
 
 def _values(column: list[Any] | dict[str, Any]) -> list[Any]:

@@ -52,6 +52,8 @@ def _records(file: File, buffer: pa.Buffer) -> list[dict[str, object]]:
         except json.JSONDecodeError as error:
             raise DataError(f"not readable as JSON: {error.msg}", path=f"{file}:{number}:{error.colno}") from None
         if not isinstance(record, dict):
-            raise DataError("not a record", path=f"{file}:{number}", found=record, expected="a JSON object on each line")
+            raise DataError(
+                "not a record", path=f"{file}:{number}", found=record, expected="a JSON object on each line"
+            )
         records.append(record)
     return records

@@ -1,0 +1,284 @@
+"""The content-addressed cache of processed data.
+
+``<cache_dir>/.core_cache/<key>/manifest.json`` names the parts of one generation, a folder beside it, with their
+sizes and checksums. It is written last, in one step: without it nothing exists, so an interrupted write cannot be
+mistaken for an entry, and two writers of one key cannot mix their parts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import logging
+import os
+import socket
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import attrs
+import pyarrow as pa
+
+from core.config.sections import Backend, Config
+from core.data.processed import FORMAT_VERSION, MANIFEST, Part, Processed, checksum, from_manifest, schema_to_text
+from core.errors import ConfigError, DataError, StorageError
+from core.storage import Location, user_cache
+
+_log = logging.getLogger("core")
+
+FOLDER = ".core_cache"
+_ABANDONED_SECONDS = 6 * 3600
+"""A generation without a manifest that is older than this was left behind by a writer that died elsewhere."""
+
+
+@attrs.frozen(kw_only=True)
+class CacheOptions:
+    """Where processed data is kept.
+
+    Attributes:
+        directory: any fsspec URL; None for beside the dataset.
+        credentials: fsspec options by protocol; never shown.
+    """
+
+    directory: str | None = None
+    credentials: Mapping[str, Any] = attrs.field(factory=dict, repr=False)
+
+    @classmethod
+    def of(cls, backend: Backend) -> CacheOptions:
+        """Those of a config's backend; a file of credentials is read.
+
+        Raises:
+            ConfigError: that file is not a mapping of options by protocol.
+        """
+        given = backend.cache_credentials or {}
+        if isinstance(given, str):
+            given = _credentials(given)
+        return cls(directory=backend.cache_dir, credentials=given)
+
+
+def _credentials(path: str) -> dict[str, Any]:
+    wrong = ConfigError(
+        "not a JSON file of credentials",
+        path=f"backend.cache_credentials: {path}",
+        expected='such as {"s3": {"key": "…", "secret": "…"}}',
+    )
+    try:
+        value = json.loads(Location(path).read_bytes())
+    except ValueError:
+        raise wrong from None
+    if not isinstance(value, dict) or not all(isinstance(options, dict) for options in value.values()):
+        raise wrong
+    return value
+
+
+def entry_key(config: Config, seed: int, fingerprint: str) -> tuple[str, dict[str, Any]]:
+    """The key of the data processed so, and what it is made of: all that can change an encoded row, nothing else."""
+    preprocessing = config.preprocessing
+    inputs = {
+        "format": FORMAT_VERSION,
+        "data": fingerprint,
+        "seed": seed,
+        "split": [type(preprocessing.split).__name__, attrs.asdict(preprocessing.split)],
+        "sample": [preprocessing.sample_ratio, preprocessing.sample_size],
+        "features": [
+            {
+                "role": role,
+                "name": feature.name,
+                "type": feature.type,
+                "column": feature.source,
+                "tied": getattr(feature, "tied", None),
+                "preprocessing": attrs.asdict(feature.preprocessing),  # type: ignore[attr-defined]
+            }
+            for role, features in (("input", config.input_features), ("output", config.output_features))
+            for feature in features
+        ],
+    }
+    text = json.dumps(inputs, sort_keys=True)
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest(), json.loads(text)
+
+
+def folders(options: CacheOptions, dataset: Location | None) -> list[Location]:
+    """The folders that may hold entries, the preferred first."""
+    if options.directory is not None:
+        return [Location.of(os.path.expanduser(options.directory), options.credentials).join(FOLDER)]
+    beside = [] if dataset is None else [dataset.join(FOLDER)]
+    return [*beside, user_cache().join(FOLDER)]
+
+
+def find(places: Sequence[Location], key: str) -> Processed | None:
+    """A complete and undamaged entry in one of the folders; a damaged one is reported and passed over."""
+    for place in places:
+        try:
+            if (processed := _complete(place.join(key))) is not None:
+                return processed
+        except (DataError, StorageError) as error:
+            problem = error.problems[0]
+            _log.warning("cache: %s: %s: rebuilding", problem.path, problem.message)
+    return None
+
+
+def _complete(entry: Location) -> Processed | None:
+    """The entry, or None where there is none; raises where it is damaged."""
+    if not entry.join(MANIFEST).exists():
+        return None
+    processed = from_manifest(entry, entry.join(MANIFEST).read_bytes())
+    _verify(processed)
+    return processed
+
+
+def writable(places: Sequence[Location], options: CacheOptions) -> Location:
+    """The first folder that can be written.
+
+    Raises:
+        StorageError: the one that the config names, or the last one, cannot be.
+    """
+    for place in places:
+        probe = place.join(f".{uuid.uuid4().hex}.tmp")
+        try:
+            place.makedirs()
+            probe.write_atomic(b"")
+            probe.remove()
+            return place
+        except StorageError as error:
+            if place is places[-1]:
+                where = "backend.cache_dir" if options.directory is not None else "cache"
+                raise StorageError([attrs.evolve(error.problems[0], path=f"{where}: {place.parent}")]) from None
+            _log.warning("cache: cannot write beside the dataset (%s); using %s", place.parent, places[-1].parent)
+    raise AssertionError("no place was given")
+
+
+@attrs.frozen(kw_only=True)
+class Writer:
+    """Writes one generation of an entry. Can be pickled: workers write parts, the coordinator the manifest.
+
+    Attributes:
+        entry: folder of the key.
+        generation: name of the folder of parts, unique; it tells when, where and by which process it was begun.
+    """
+
+    entry: Location
+    generation: str
+
+    @classmethod
+    def begin(cls, place: Location, key: str) -> Writer:
+        """A new generation of `key`."""
+        entry = place.join(key)
+        name = f"{int(time.time())}-{_host()}-{os.getpid()}-{uuid.uuid4().hex[:12]}"
+        entry.join(name).makedirs()
+        return cls(entry=entry, generation=name)
+
+    def part(self, name: str, rows: int, data: pa.Buffer) -> Part:
+        """Write one part."""
+        with self.entry.join(self.generation, name).open("wb") as file:
+            file.write(data)
+        return Part(file=name, rows=rows, bytes=data.size, blake2b=checksum(data))
+
+    def finish(
+        self,
+        *,
+        key: str,
+        inputs: Mapping[str, Any],
+        fingerprint: str,
+        metadata: Mapping[str, Any],
+        splits: Mapping[str, Sequence[Part]],
+        schema: pa.Schema,
+    ) -> Processed:
+        """Make the entry exist, and clear away what interrupted writers left. If another writer was first, use its."""
+        manifest = {
+            "format": FORMAT_VERSION,
+            "key": key,
+            "generation": self.generation,
+            "fingerprint": fingerprint,
+            "inputs": inputs,
+            "schema": schema_to_text(schema),
+            "sizes": {name: sum(part.rows for part in parts) for name, parts in splits.items()},
+            "splits": {name: [attrs.asdict(part) for part in parts] for name, parts in splits.items()},
+            "metadata": metadata,
+        }
+        data = json.dumps(manifest, indent=1, allow_nan=False).encode()
+        with contextlib.suppress(DataError, StorageError):
+            if (other := _complete(self.entry)) is not None:
+                self.abandon()
+                return attrs.evolve(other, hit=False)
+        self.entry.join(MANIFEST).write_atomic(data)
+        _clear(self.entry.parent, self.entry)
+        return from_manifest(self.entry, data, hit=False)
+
+    def abandon(self) -> None:
+        """Remove what was written."""
+        with contextlib.suppress(StorageError):
+            self.entry.join(self.generation).remove()
+
+
+def _verify(processed: Processed) -> None:
+    """Raise where a part is not what the manifest says. Local parts are read through; remote ones when opened."""
+    parts = [(split.folder.join(part.file), part) for split in processed.splits.values() for part in split.parts]
+
+    def check(item: tuple[Location, Part]) -> None:
+        location, part = item
+        if location.local_path is None:
+            good = location.info().get("size") == part.bytes
+        else:
+            with location.open() as file:
+                good = os.fstat(file.fileno()).st_size == part.bytes and _checksum_of(file) == part.blake2b
+        if not good:
+            raise DataError("damaged part", path=str(location))
+
+    with ThreadPoolExecutor() as executor:
+        list(executor.map(check, parts))
+
+
+def _checksum_of(file: Any) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    while chunk := file.read(1 << 22):
+        digest.update(chunk)
+    return digest.hexdigest()
+
+
+def _clear(place: Location, entry: Location) -> None:
+    """Remove the generations that nobody will finish: of this key and, on a local disk, of every key."""
+    entries = [entry]
+    if place.local_path is not None:
+        entries = [place.join(name) for name in place.listdir() if not name.startswith(".")]
+    for other in entries:
+        with contextlib.suppress(StorageError, DataError):
+            _clear_entry(other)
+
+
+def _clear_entry(entry: Location) -> None:
+    names = entry.listdir()
+    kept = None
+    if MANIFEST in names:
+        kept = json.loads(entry.join(MANIFEST).read_bytes()).get("generation")
+    for name in names:
+        if name.startswith(f"{MANIFEST}."):  # a manifest that was being written
+            if time.time() - float(entry.join(name).info().get("mtime", time.time())) > _ABANDONED_SECONDS:
+                entry.join(name).remove()
+        elif name != MANIFEST and name != kept and _is_dead(name):
+            entry.join(name).remove()
+
+
+def _is_dead(generation: str) -> bool:
+    """Whether the writer of a generation is gone."""
+    try:
+        begun, host, process, _ = generation.split("-")
+        if time.time() - int(begun) > _ABANDONED_SECONDS:
+            return True
+    except ValueError:
+        return False
+    if host != _host() or os.name == "nt":  # Windows has no signal that only asks
+        return False
+    try:
+        os.kill(int(process), 0)
+    except ProcessLookupError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+def _host() -> str:
+    return hashlib.blake2b(socket.gethostname().encode(), digest_size=4).hexdigest()
