@@ -247,21 +247,23 @@ class CategoryOutput(CategoryColumn, OutputFeature):
         return [given[name] for name in classes]
 
     def evaluate(self, outputs: Tensor, targets: Tensor, metadata: Metadata) -> dict[str, float]:
+        import torch
         from torchmetrics.functional import classification as metrics
 
         if not len(targets):
             return dict.fromkeys(self.metric_goals, float("nan"))
         targets = targets.long()
+        present = torch.unique(targets)
         scores = outputs.float()
         kinds: dict[str, Any] = {"num_classes": scores.shape[1], "validate_args": False}
         values: dict[str, Any] = {
             "loss": self.row_losses(outputs, targets, metadata).double().mean(),
             "accuracy": metrics.multiclass_accuracy(scores, targets, average="micro", **kinds),
-            "accuracy_macro": metrics.multiclass_accuracy(scores, targets, average="macro", **kinds),
+            "accuracy_macro": metrics.multiclass_accuracy(scores, targets, average="none", **kinds)[present].mean(),
             "hits_at_k": metrics.multiclass_accuracy(
                 scores, targets, average="micro", top_k=min(self.top_k, scores.shape[1]), **kinds
             ),
-            "roc_auc": _macro_auc(scores.softmax(1), targets),
+            "roc_auc": _macro_auc(scores.softmax(1), targets, present),
         }
         return {name: float(value) for name, value in values.items()}
 
@@ -277,16 +279,14 @@ class CategoryOutput(CategoryColumn, OutputFeature):
         return values
 
 
-def _macro_auc(probabilities: Tensor, targets: Tensor) -> float:
-    """The mean over classes of one against the rest, of the classes that occur; NaN where fewer than two do."""
-    import torch
+def _macro_auc(probabilities: Tensor, targets: Tensor, present: Tensor) -> float:
+    """The mean over the classes that occur of one against the rest; NaN where fewer than two do."""
     from torchmetrics.functional import classification as metrics
 
-    present = torch.unique(targets).tolist()
     if len(present) < 2:
         return float("nan")
     areas = [
         metrics.binary_auroc(probabilities[:, index], (targets == index).long(), validate_args=False)
-        for index in present
+        for index in present.tolist()
     ]
     return float(sum(areas) / len(areas))
