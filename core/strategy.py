@@ -23,7 +23,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.checkpoint import state_dict as full_state
 
 from core.specs import StrategyOptions
 
@@ -37,11 +36,13 @@ class Strategy:
         device: where the model and its batches live; set by whoever launches the process.
         rank, world_size: this worker and their number; known after `start`.
         model, optimizer: as wrapped by `prepare`. The loop sets the learning rate in `optimizer.param_groups`.
+        module: the network inside `model`, whose parameter names are those of a checkpoint.
     """
 
     rank: int = 0
     world_size: int = 1
     model: nn.Module
+    module: nn.Module
     optimizer: torch.optim.Optimizer
 
     def __init__(self, options: StrategyOptions, device: torch.device) -> None:
@@ -56,7 +57,8 @@ class Strategy:
 
     def prepare(self, model: nn.Module, make_optimizer: MakeOptimizer) -> nn.Module:
         """Wrap the model, which lies on `device`, then make its optimiser: sharding replaces parameters."""
-        self.model, self.optimizer = model, make_optimizer(model.parameters())
+        self.model = self.module = model
+        self.optimizer = make_optimizer(model.parameters())
         return self.model
 
     def microbatch(self, *, last: bool) -> contextlib.AbstractContextManager[Any]:
@@ -87,15 +89,37 @@ class Strategy:
 
         Complete on rank 0; other ranks may get empty mappings. Every rank must call it.
         """
-        options = full_state.StateDictOptions(full_state_dict=True, cpu_offload=True)
-        model, optimizer = full_state.get_state_dict(self.model, self.optimizer, options=options)
-        return {"model": model, "optimizer": optimizer}
+        names = {parameter: name for name, parameter in self.module.named_parameters()}
+        optimizer_state = {
+            names[parameter]: {key: _on_cpu(value) for key, value in entry.items()}
+            for parameter, entry in self.optimizer.state.items()
+        }
+        groups = [
+            {**group, "params": [names[parameter] for parameter in group["params"]]}
+            for group in self.optimizer.param_groups
+        ]
+        return {
+            "model": {name: _on_cpu(value) for name, value in self.module.state_dict().items()},
+            "optimizer": {"state": optimizer_state, "param_groups": groups},
+        }
 
     def load(self, state: dict[str, Any]) -> None:
         """Restore what any strategy's `state` returned. Only rank 0's argument is read; every rank must call it."""
-        options = full_state.StateDictOptions(full_state_dict=True)
-        full_state.set_model_state_dict(self.model, state["model"], options=options)
-        full_state.set_optimizer_state_dict(self.model, self.optimizer, state["optimizer"], options=options)
+        self.module.load_state_dict(state["model"])
+        parameters = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
+        names = {parameter: name for name, parameter in self.module.named_parameters()}
+        saved = state["optimizer"]["state"]
+        by_position = {
+            position: saved[names[parameter]]
+            for position, parameter in enumerate(parameters)
+            if names[parameter] in saved
+        }
+        # Hyperparameters are the config's: only what was learnt of each parameter comes from the checkpoint.
+        self.optimizer.load_state_dict({**self.optimizer.state_dict(), "state": by_position})
+
+
+def _on_cpu(value: Any) -> Any:
+    return value.detach().to("cpu", copy=True) if isinstance(value, Tensor) else value
 
 
 class TorchGroup(Strategy):
@@ -123,7 +147,6 @@ class TorchGroup(Strategy):
         return tensor
 
     def load(self, state: dict[str, Any]) -> None:
-        # Two calls: set_state_dict leaves the model out on ranks whose mapping is empty, and rank 0 waits for ever.
-        options = full_state.StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
-        full_state.set_model_state_dict(self.model, state["model"], options=options)
-        full_state.set_optimizer_state_dict(self.model, self.optimizer, state["optimizer"], options=options)
+        shared = [state]
+        torch.distributed.broadcast_object_list(shared, src=0)
+        super().load(shared[0])

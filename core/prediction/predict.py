@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
+    from core.data import EncodedBlock
+
 DEFAULT_BATCH_SIZE = 8192
 
 
@@ -54,15 +56,16 @@ def predict(
     Returns:
         The table; with `write`, which gets it part by part, the number of rows instead.
     """
-    placement = _placed(backend)
+    placement = place(backend)
     network = _network(saved, placement)
     tables: list[pa.Table] = []
     append = write or collect(tables)
+    index = _index(dataset, index_column)
     rows = 0
-    for block in _blocks(saved, dataset, placement, split=split, targets=False, index_column=index_column):
+    for block in _blocks(saved, dataset, split=split, outputs=False):
         outputs = _forward(network, block.table, saved, placement.device, batch_size, reporter)
-        append(_table(saved, outputs, block))
-        rows += len(block.valid)
+        append(_table(saved, outputs, block, index))
+        rows += len(block.rows)
     if write is not None:
         return rows
     import pyarrow as pa
@@ -90,15 +93,16 @@ def evaluate(
 
     from core.training.evaluation import score
 
-    placement = _placed(backend)
+    placement = place(backend)
     network = _network(saved, placement)
     features = saved.config.output_features
     tables: list[pa.Table] = []
     gathered: dict[str, list[tuple[Tensor, Tensor]]] = {feature.name: [] for feature in features}
-    for block in _blocks(saved, dataset, placement, split=split, targets=True, index_column=index_column):
+    index = _index(dataset, index_column)
+    for block in _blocks(saved, dataset, split=split, outputs=True):
         outputs = _forward(network, block.table, saved, placement.device, batch_size, reporter)
-        tables.append(_table(saved, outputs, block))
-        scored = torch.from_numpy(block.has_targets)
+        tables.append(_table(saved, outputs, block, index))
+        scored = torch.from_numpy(block.valid)
         for feature in features:
             targets = _targets(feature, block.table)
             gathered[feature.name].append((outputs[feature.name][scored], targets[scored]))
@@ -114,11 +118,6 @@ def evaluate(
     return Evaluation(metrics=score(whole, features, saved.metadata), rows=rows, predictions=pa.concat_tables(tables))
 
 
-def _placed(backend: Backend) -> Placement:
-    placement = place(backend)
-    return attrs.evolve(placement, launcher=None)
-
-
 def _network(saved: SavedModel, placement: Placement) -> torch.nn.Module:
     from core.model import build
 
@@ -127,21 +126,32 @@ def _network(saved: SavedModel, placement: Placement) -> torch.nn.Module:
     return network.to(placement.device).eval()
 
 
-def _blocks(
-    saved: SavedModel, dataset: Any, placement: Placement, *, split: str, targets: bool, index_column: str | None
-) -> Iterator[Any]:
+def _blocks(saved: SavedModel, dataset: Any, *, split: str, outputs: bool) -> Iterator[EncodedBlock]:
     from core.data import encode_inputs
 
     return encode_inputs(
         saved.config,
         saved.metadata,
         dataset,
-        processor=placement.processor,
-        seed=saved.seed,
+        outputs=outputs,
         split=None if split == "full" else split,
-        targets=targets,
-        index_column=index_column,
+        seed=saved.seed,
     )
+
+
+def _index(dataset: Any, column: str | None) -> pa.Table | None:
+    """The column to carry over, as a table of one column."""
+    if column is None:
+        return None
+    import pyarrow as pa
+
+    from core.data import open_source
+    from core.data.sources import missing_columns
+
+    source = open_source(dataset)
+    if problems := missing_columns(source, [("--index-column", column)]):
+        raise DataError(problems)
+    return pa.concat_tables([read() for read in source.select([column]).blocks(None)])
 
 
 def _forward(
@@ -177,12 +187,12 @@ def _targets(feature: OutputFeature, table: pa.Table) -> Tensor:
     return Rows.from_arrow(table.select([feature.name])).columns(torch.device("cpu"))[feature.name]
 
 
-def _table(saved: SavedModel, outputs: dict[str, Tensor], block: Any) -> pa.Table:
+def _table(saved: SavedModel, outputs: dict[str, Tensor], block: EncodedBlock, index: pa.Table | None) -> pa.Table:
     """``<feature>_predictions`` and its companions; null where the row is not valid."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    columns: dict[str, Any] = {} if block.index is None else {block.index[0]: block.index[1]}
+    columns: dict[str, Any] = {} if index is None else dict(zip(index.column_names, index.take(block.rows).columns, strict=True))
     valid = None if block.valid.all() else pa.array(block.valid)
     for feature in saved.config.output_features:
         for suffix, values in feature.predictions(outputs[feature.name], saved.metadata[feature.name]).items():

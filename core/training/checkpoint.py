@@ -62,10 +62,11 @@ def save(folder: Path, state: dict[str, Any], progress: Progress) -> Path:
         save_file({k: v.contiguous() for k, v in state["model"].items()}, temporary / "model.safetensors")
         tensors, scalars = _split_optimizer_state(state["optimizer"]["state"])
         save_file(tensors, temporary / "optimizer.safetensors")
+        groups = state["optimizer"]["param_groups"]
         described = {
             "format": 1,
             "progress": attrs.asdict(progress),
-            "optimizer": {"param_groups": state["optimizer"]["param_groups"], "scalars": scalars},
+            "optimizer": {"param_groups": groups, "scalars": scalars},
         }
         (temporary / "state.json").write_text(json.dumps(described))
         target = folder / name

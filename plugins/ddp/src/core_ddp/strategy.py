@@ -26,3 +26,11 @@ class DDP(TorchGroup):
 
     def microbatch(self, *, last: bool) -> contextlib.AbstractContextManager[Any]:
         return contextlib.nullcontext() if last else self.model.no_sync()
+
+    def stop(self) -> None:
+        # The replica's reducer holds the process group. Were it the last to let go, it would wait for gloo's thread
+        # while it holds the interpreter lock that this thread needs to free its tensors, and the worker would hang.
+        if hasattr(self, "model"):
+            for holder in ("logger", "reducer", "process_group"):
+                vars(self.model).pop(holder, None)
+        super().stop()
