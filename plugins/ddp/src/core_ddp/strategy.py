@@ -22,7 +22,9 @@ class DDP(TorchGroup):
     def prepare(self, model: nn.Module, make_optimizer: MakeOptimizer) -> nn.Module:
         device_ids = [self.device] if self.device.type == "cuda" else None
         replica = DistributedDataParallel(model, device_ids=device_ids, **attrs.asdict(self.options))
-        return super().prepare(replica, make_optimizer)
+        super().prepare(replica, make_optimizer)
+        self.module = model
+        return replica
 
     def microbatch(self, *, last: bool) -> contextlib.AbstractContextManager[Any]:
         return contextlib.nullcontext() if last else self.model.no_sync()

@@ -1,0 +1,32 @@
+from __future__ import annotations
+
+import attrs
+import pytest
+from core_ddp import DDPOptions
+
+from core.registry import registry
+
+
+def test_ddp_is_installed_and_describes_itself():
+    spec = registry().spec("strategy", "ddp")
+
+    assert spec.distributed
+    assert spec.options is DDPOptions
+    assert all(field.metadata["doc"] for field in attrs.fields(DDPOptions))
+
+
+def test_options_are_arguments_of_torch_with_its_defaults():
+    import inspect
+
+    from torch.nn.parallel import DistributedDataParallel
+
+    arguments = inspect.signature(DistributedDataParallel).parameters
+
+    assert attrs.asdict(DDPOptions()) == {
+        field.name: arguments[field.name].default for field in attrs.fields(DDPOptions)
+    }
+
+
+def test_bucket_of_no_size_is_refused():
+    with pytest.raises(ValueError, match="bucket_cap_mb"):
+        DDPOptions(bucket_cap_mb=0)
