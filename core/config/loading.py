@@ -16,7 +16,7 @@ from core.config.environment import expand
 from core.config.merge import NoSuchPlaceError, assign, merge
 from core.config.sections import Config, Preprocessing, Trainer
 from core.config.structure import structure
-from core.config.yaml import Document, Path, Place, parse
+from core.config.yaml import Document, Path, Place, parse, unplaced
 from core.errors import ConfigError, Problem
 from core.storage import Location, is_url
 
@@ -84,7 +84,7 @@ def _load(document: Document, overrides: Sequence[str], backend: str | Mapping[s
 def _read(source: str | os.PathLike[str], order: int = 0) -> Document:
     path = FilePath(source).expanduser()
     try:
-        content = Location(source).read_bytes() if is_url(os.fspath(source)) else path.read_bytes()
+        content = Location(os.fspath(source)).read_bytes() if is_url(os.fspath(source)) else path.read_bytes()
         text = content.decode("utf-8-sig")
     except FileNotFoundError:
         raise ConfigError("there is no such file", path=str(path)) from None
@@ -99,9 +99,9 @@ def _read(source: str | os.PathLike[str], order: int = 0) -> Document:
 
 def _backend_document(backend: str | Mapping[str, Any]) -> Document:
     if isinstance(backend, Mapping):
-        return Document(backend, {(): Place(1, 0, 0, "backend")})
+        return unplaced(backend, "backend", 1)
     if re.fullmatch(r"[\w-]+", backend):
-        return Document({"type": backend}, {(): Place(1, 0, 0, _BACKEND_OPTION)})
+        return unplaced({"type": backend}, _BACKEND_OPTION, 1)
     is_file = backend.endswith(_FILE_SUFFIXES) or (os.path.exists(backend) and "\n" not in backend)
     document = _read(backend, 1) if is_file else parse(backend, _BACKEND_OPTION, 1)
     if isinstance(document.data, Mapping) and set(document.data) == {"backend"}:

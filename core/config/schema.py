@@ -69,6 +69,8 @@ class _Definitions:
 
     def key(self, field: attrs.Attribute[Any]) -> Schema:
         value = self.value(field) | dict(_bounds(field.validator))
+        if member := getattr(field.validator, "member_validator", None):
+            value["items"] = value["items"] | dict(_bounds(member))
         if "$ref" in value:
             value = {"allOf": [value]}
         if doc := field.metadata.get("doc"):
@@ -120,7 +122,9 @@ class _Definitions:
             return {"anyOf": [*others, _scalars(scalars)]} if others else _scalars(scalars)
         if origin is dict:
             return {"type": "object", "additionalProperties": self.annotated(arguments[1])}
-        return {"type": "array", "items": self.annotated(arguments[0])}
+        array = {"type": "array", "items": self.annotated(arguments[0])}
+        fixed = origin is tuple and arguments[-1] is not Ellipsis
+        return array | ({"minItems": len(arguments), "maxItems": len(arguments)} if fixed else {})
 
 
 def _needs_a_key(cls: type) -> bool:

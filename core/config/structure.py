@@ -107,7 +107,9 @@ def _literal(value: Any, wanted: Any) -> Any:
 
 
 def _sequence(converter: cattrs.Converter, value: Any, wanted: Any) -> Any:
-    item = get_args(wanted)[0]
+    item, *rest = get_args(wanted)
+    if rest and rest[0] is not Ellipsis and isinstance(value, (list, tuple)) and len(value) != 1 + len(rest):
+        raise _InvalidError(Problem(message="wrong length", found=value, expected=describe(wanted)))
     return get_origin(wanted)(_each(value, wanted, lambda element: converter.structure(element, item)))
 
 

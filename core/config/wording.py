@@ -36,15 +36,18 @@ def describe(annotation: Any) -> str:
     if origin is Literal:
         return one_of(get_args(annotation))
     if origin in (tuple, list):
-        item = get_args(annotation)[0]
+        item, *rest = get_args(annotation)
+        count = "" if not rest or rest[0] is Ellipsis else f"{1 + len(rest)} "
         plural = {int: "whole numbers", float: "numbers", str: "texts"}.get(item)
-        return f"a list of {plural}" if plural else "a list"
+        return f"a list of {count}{plural}" if plural else "a list"
     if annotation is Selected:
         return "a name or a mapping"
     return "a value" if annotation is Any else "a mapping"
 
 
 def _words(annotation: Any) -> tuple[Any, ...]:
+    if annotation is bool:
+        return ("true", "false")
     return get_args(annotation) if get_origin(annotation) is Literal else (describe(annotation),)
 
 

@@ -7,7 +7,7 @@ one wins. Anchors, aliases and merge keys (`<<`) work.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
 import attrs
@@ -72,7 +72,7 @@ def parse(text: str, source: str, order: int = 0) -> Document:
     try:
         node = loader.get_single_node()
         reader = _Reader(source, order)
-        data = None if node is None else reader.read(node, ())
+        data = reader.read(node, ()) if node else None
     except yaml.YAMLError as error:
         raise ConfigError([_syntax_problem(error, source)]) from None
     except RecursionError:
@@ -81,7 +81,20 @@ def parse(text: str, source: str, order: int = 0) -> Document:
         loader.dispose()
     if reader.problems:
         raise ConfigError(reader.problems)
-    return Document(data, reader.places)
+    return Document(data, {(): Place(order, 0, 0, source)} | reader.places)
+
+
+def unplaced(data: Any, source: str, order: int = 0) -> Document:
+    """A document of data that was never text: every value in it comes from `source`."""
+    place = Place(order, 0, 0, source)
+    return Document(data, dict.fromkeys(_paths(data, ()), place))
+
+
+def _paths(data: Any, path: Path) -> Iterator[Path]:
+    yield path
+    items = data.items() if isinstance(data, Mapping) else enumerate(data) if isinstance(data, (list, tuple)) else ()
+    for step, value in items:
+        yield from _paths(value, (*path, step))
 
 
 def scalar(text: str) -> Any:
