@@ -111,7 +111,7 @@ class Location:
         """
         with self._errors("read" if "r" in mode else "write"):
             if (local := self.local_path) is not None:
-                return open(local, mode, encoding=None if "b" in mode else "utf-8")  # noqa: SIM115
+                return open(local, mode, encoding=None if "b" in mode else "utf-8")
             filesystem, path = self.filesystem()
             return cast("IO[Any]", filesystem.open(path, mode))
 

@@ -257,7 +257,7 @@ def _clear_entry(entry: Location) -> None:
         if name.startswith(f"{MANIFEST}."):  # a manifest that was being written
             if time.time() - float(entry.join(name).info().get("mtime", time.time())) > _ABANDONED_SECONDS:
                 entry.join(name).remove()
-        elif name != MANIFEST and name != kept and _is_dead(name):
+        elif name not in (MANIFEST, kept) and _is_dead(name):
             entry.join(name).remove()
 
 

@@ -7,6 +7,7 @@ All of it is a function of the partition, its first row number, and what lies at
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+
 import attrs
 import numpy as np
 import pyarrow as pa
@@ -15,6 +16,10 @@ import pyarrow.compute as pc
 from core.config.sections import Config
 from core.errors import CoreError, DataError, Problem
 from core.features.base import Feature, Metadata, Unparsable
+
+
+_LOOKED_AT = 1024
+"""Rows that show whether a column's texts repeat."""
 
 
 @attrs.frozen
@@ -63,10 +68,30 @@ def parse(
     problems: dict[str, list[Problem]] = {}
     for column in columns:
         try:
-            values[column.name] = column.feature.parse(table.column(column.feature.source))
+            values[column.name] = _parsed(column.feature, table.column(column.feature.source))
         except Unparsable as error:
             problems[column.name] = column.problems(error, int(row_numbers[error.row]))
     return values, problems
+
+
+def _parsed(feature: Feature, column: pa.ChunkedArray) -> pa.Array:
+    """`feature.parse`, of each distinct text once where texts repeat: it depends on nothing but the value."""
+    if not pa.types.is_string(column.type) or not _repeats(column):
+        return feature.parse(column)
+    encoded = column.combine_chunks().dictionary_encode()
+    try:
+        values = feature.parse(pa.chunked_array([encoded.dictionary]))
+    except Unparsable as error:
+        # Distinct texts stand in the order of their first rows, so the first bad text is in the first bad row.
+        error.row = int(pc.index(encoded.indices, pa.scalar(error.row, pa.int32())).as_py())
+        raise
+    return values.take(encoded.indices)
+
+
+def _repeats(column: pa.ChunkedArray) -> bool:
+    """Whether distinct values are few, judged by the first rows."""
+    start = column.slice(0, _LOOKED_AT)
+    return len(start) == _LOOKED_AT and len(start.unique()) * 4 < _LOOKED_AT
 
 
 @attrs.frozen

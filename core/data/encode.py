@@ -110,19 +110,16 @@ def _blocks(
 ) -> Iterator[EncodedBlock]:
     edges = _edges(columns, source, splits, block_rows)
     for table, first_row in _tables(source, block_rows):
-        rows = np.arange(first_row, first_row + table.num_rows)
-        if splits is not None:
-            table, _, rows = used_rows(table, splits, first_row)
-        if len(rows):
-            yield _block(columns, metadata, table, rows, edges, first_row)
+        rows, _, row_numbers = used_rows(table, splits, first_row)
+        if len(row_numbers):
+            yield _block(columns, metadata, rows, row_numbers, edges, first_row)
 
 
 def _edges(columns: Sequence[Column], source: DataSource, splits: np.ndarray | None, block_rows: int) -> Edges:
     edges = Edges()
     if neighbours := filled_from_neighbours(columns):
         for table, first_row in _tables(source, block_rows):
-            every = np.zeros(first_row + table.num_rows, np.int8) if splits is None else splits
-            edges.merge(FindEdges(neighbours, every)(table, first_row))
+            edges.merge(FindEdges(neighbours, splits)(table, first_row))
     return edges
 
 

@@ -98,7 +98,7 @@ class ExactMoments:
         mantissas, exponents = np.frexp(values)
         integers = np.ldexp(mantissas, 53).astype(np.int64)
         lowest, highest = int(exponents.min()), int(exponents.max())
-        exponents = exponents - lowest
+        exponents = (exponents - lowest).astype(np.int64)
         sizes = np.abs(integers)
         low = (sizes & 0x3FFFF).astype(np.float64)
         middle = ((sizes >> _LIMB) & 0x3FFFF).astype(np.float64)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import itertools
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -101,7 +102,7 @@ class TableSource:
         """One reader for the whole, or `count` for equal slices."""
         rows, count = self.table.num_rows, count or 1
         edges = [rows * index // count for index in range(count + 1)]
-        return [functools.partial(self.table.slice, a, b - a) for a, b in zip(edges, edges[1:], strict=False)]
+        return [functools.partial(self.table.slice, a, b - a) for a, b in itertools.pairwise(edges)]
 
     def fingerprint(self) -> str:
         """A digest of names, types and values, however they are cut into chunks."""

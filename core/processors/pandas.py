@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
@@ -34,8 +35,7 @@ class PandasProcessor(Processor[pd.DataFrame]):
         edges = self._edges(len(frame))
         with _enough_memory(), self._executor() as executor:
             futures = [
-                executor.submit(lambda a=a, b=b: function(_table(frame, a, b), a))
-                for a, b in zip(edges, edges[1:], strict=False)
+                executor.submit(lambda a=a, b=b: function(_table(frame, a, b), a)) for a, b in itertools.pairwise(edges)
             ]
             try:
                 return [future.result() for future in futures]
@@ -56,7 +56,9 @@ class PandasProcessor(Processor[pd.DataFrame]):
 
 
 def _table(frame: pd.DataFrame, start: int, stop: int) -> pa.Table:
-    return pa.Table.from_pandas(frame.iloc[start:stop], preserve_index=False).replace_schema_metadata(None)
+    rows = frame.iloc[start:stop]
+    # Faster than pa.Table.from_pandas, which describes the index too.
+    return pa.table({name: rows[name].array.__arrow_array__() for name in rows.columns})
 
 
 def _cpus() -> int:

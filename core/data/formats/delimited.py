@@ -53,7 +53,7 @@ def _parsed(buffer: pa.Buffer, delimiter: str, columns: list[str]) -> pa.Table:
     quoted = any(
         b'"' in buffer[start : start + _SCAN_BYTES].to_pybytes() for start in range(0, buffer.size, _SCAN_BYTES)
     )
-    block = max(1 << 20, min(1 << 26, buffer.size // 16))
+    block = max(1 << 18, min(1 << 24, buffer.size // 64))
     try:
         return _parsed_in_blocks(buffer, delimiter, columns, quoted=quoted, block=block)
     except pa.ArrowInvalid as error:
