@@ -13,7 +13,7 @@ from core.discovery import OWN_PLUGINS, Kind, Record, Status, discover, explain,
 from core.errors import PluginError
 from core.specs import Spec
 
-__all__ = ["Kind", "Record", "Registry", "Status", "registry"]
+__all__ = ["Kind", "Record", "Registry", "Status", "plugins", "registry"]
 
 
 @attrs.frozen
@@ -111,6 +111,11 @@ class Registry:
 def registry() -> Registry:
     """The plugins of this process's environment, found once."""
     return Registry.load()
+
+
+def plugins() -> tuple[Record, ...]:
+    """What `core list-plugins` prints, in its order."""
+    return tuple(sorted(registry().records, key=lambda record: (record.kind or "~", record.name, record.dist)))
 
 
 def _one_of(names: list[str]) -> str:

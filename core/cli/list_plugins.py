@@ -9,7 +9,7 @@ from typing import Any
 
 import attrs
 
-from core.registry import Record, registry
+from core.registry import Record, plugins
 
 SCHEMA = 1
 """Version of the JSON: raised when a key changes its meaning or goes, not when one is added."""
@@ -20,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    records = sorted(registry().records, key=lambda r: (r.kind or "~", r.name, r.dist))
+    records = plugins()
     if args.json:
         print(json.dumps({"schema": SCHEMA, "plugins": list(map(as_json, records))}, indent=2))
         return 0
@@ -79,7 +79,7 @@ def _plain(default: Any) -> Any:
     )
 
 
-def _table(records: list[Record]) -> Iterator[str]:
+def _table(records: tuple[Record, ...]) -> Iterator[str]:
     rows = [("KIND", "NAME", "STATUS", "DISTRIBUTION", "")]
     rows += [(r.kind or "-", r.name, r.status, f"{r.dist} {r.version}", r.reason or r.summary) for r in records]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]

@@ -3,6 +3,8 @@ from __future__ import annotations
 import json
 import time
 
+import core
+
 OPTIONS = """
     from __future__ import annotations
     import attrs
@@ -56,6 +58,13 @@ def test_json_is_one_object_of_known_keys(environment):
         ("processor", "pandas"),
         ("strategy", "single"),
     ]
+
+
+def test_python_api_gives_the_same_records():
+    listed = core.plugins()
+
+    assert ("processor", "pandas", "ok") in {(record.kind, record.name, record.status) for record in listed}
+    assert {record.dist for record in listed} >= {"core"}
 
 
 def test_options_are_described(environment):

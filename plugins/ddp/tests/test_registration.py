@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import attrs
 import pytest
-from core_ddp import DDPOptions
 
 from core.registry import registry
+from core_ddp import DDPOptions
 
 
 def test_ddp_is_installed_and_describes_itself():
