@@ -21,7 +21,11 @@ def feature_problems(data: Mapping[str, Any]) -> Found:
     inputs, outputs = (list(_written(data, key)) for key in ("input_features", "output_features"))
     for key, features in (("input_features", inputs), ("output_features", outputs)):
         for index, feature in features:
-            if feature["name"] == COMBINED:
+            name = feature["name"]
+            if not name.strip() or not name.isprintable():
+                message = "must have something to print, and nothing that cannot be printed"
+                yield (key, index, "name"), Problem(message=message, found=name)
+            elif name == COMBINED:
                 message = "is what the losses of all outputs together are called: name the feature otherwise"
                 hint = f"keep the dataset's column with `column: {COMBINED}`"
                 yield (key, index, "name"), Problem(message=message, found=COMBINED, hint=hint)

@@ -188,7 +188,7 @@ def _dotted(path: Path, data: Any) -> str:
         if isinstance(step, int) and isinstance(data, Sequence):
             names = [item.get("name") if isinstance(item, Mapping) else None for item in data]
             name = names[step]
-            if not isinstance(name, str) or names.count(name) > 1 or "." in name:
+            if not isinstance(name, str) or names.count(name) > 1 or not _is_a_step(name):
                 name = None
         words.append(str(step) if name is None else name)
         try:
@@ -196,3 +196,7 @@ def _dotted(path: Path, data: Any) -> str:
         except (LookupError, TypeError):
             data = None
     return ".".join(words)
+
+
+def _is_a_step(name: str) -> bool:
+    return bool(name.strip()) and name.isprintable() and "." not in name

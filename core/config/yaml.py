@@ -18,7 +18,7 @@ from core.errors import ConfigError, Problem
 Path = tuple[str | int, ...]
 
 # An alias costs a few characters and may stand for a whole tree, so text of a kilobyte can unfold to gigabytes.
-MOST_VALUES = 200_000
+MOST_VALUES = 100_000
 
 _TAG = "tag:yaml.org,2002:"
 _SCALARS: dict[str, tuple[str, str]] = {

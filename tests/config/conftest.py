@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from core.config import load, loads
+from core.config import load
 from core.errors import ConfigError, Problem
 
 
@@ -19,17 +19,11 @@ def minimal() -> dict[str, Any]:
 
 @pytest.fixture
 def problems(minimal: dict[str, Any]) -> Callable[..., dict[str, Problem]]:
-    """The problems of a config by path: of YAML text, or of the minimal config with some sections replaced."""
+    """The problems, by path, of the minimal config with these sections."""
 
-    def of(text: str | None = None, /, **settings: Any) -> dict[str, Problem]:
-        options = {key: settings.pop(key) for key in ("overrides", "backend_option") if key in settings}
-        if "backend_option" in options:
-            options["backend"] = options.pop("backend_option")
+    def of(**sections: Any) -> dict[str, Problem]:
         with pytest.raises(ConfigError) as caught:
-            if text is None:
-                load(minimal | settings, **options)
-            else:
-                loads(text, **options)
+            load(minimal | sections)
         found = {problem.path: problem for problem in caught.value.problems}
         assert len(found) == len(caught.value.problems), "a path is reported twice"
         return found
