@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -56,7 +57,7 @@ def array_of(values: Any) -> pa.ChunkedArray:
 def _missing(value: Any) -> bool:
     import pandas as pd
 
-    return value is None or value is pd.NA or value is pd.NaT or (isinstance(value, float) and value != value)
+    return value is None or value is pd.NA or value is pd.NaT or (isinstance(value, float) and math.isnan(value))
 
 
 def table_of_records(records: Sequence[Mapping[str, Any]], names: Iterable[str] | None = None) -> pa.Table:

@@ -17,7 +17,6 @@ from core.config.sections import Config
 from core.errors import CoreError, DataError, Problem
 from core.features.base import Feature, Metadata, Unparsable
 
-
 _LOOKED_AT = 1024
 """Rows that show whether a column's texts repeat."""
 
