@@ -173,13 +173,13 @@ class Location:
         Locally it is written under a temporary name, flushed to the disk and renamed; elsewhere it is one upload,
         which the store makes visible at its end.
         """
+        if (local := self.local_path) is not None:
+            with self._errors("write"), _renamed(local) as file:
+                yield file
+            return
+        buffer = io.BytesIO()
+        yield buffer
         with self._errors("write"):
-            if (local := self.local_path) is not None:
-                with _renamed(local) as file:
-                    yield file
-                return
-            buffer = io.BytesIO()
-            yield buffer
             filesystem, path = self.filesystem()
             filesystem.pipe_file(path, buffer.getvalue())
 

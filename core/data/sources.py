@@ -203,7 +203,7 @@ def _files_at(location: Location) -> list[File]:
         return [File.at(location)]
     if _GLOB.search(location.url):
         filesystem, pattern = location.filesystem()
-        found = [path for path in sorted(filesystem.glob(pattern)) if not filesystem.isdir(path)]
+        found = [path for path in sorted(filesystem.glob(pattern)) if _matches(path, pattern, filesystem)]
         if not found:
             raise DataError("no file matches", path=str(location), hint="check the pattern")
         return [File.at(_located(location, path)) for path in found]
@@ -211,6 +211,12 @@ def _files_at(location: Location) -> list[File]:
     raise DataError(
         "no such file or folder", path=str(location), hint=nearest_file(location.name, siblings) if siblings else ""
     )
+
+
+def _matches(path: str, pattern: str, filesystem: Any) -> bool:
+    """Whether a path is a file, and not a hidden one that the pattern did not mean."""
+    name, wanted = path.rpartition("/")[2], pattern.rpartition("/")[2]
+    return (wanted.startswith(".") or not name.startswith(".")) and not filesystem.isdir(path)
 
 
 def nearest_file(name: str, names: list[str]) -> str:

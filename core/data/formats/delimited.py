@@ -23,6 +23,8 @@ _SAMPLE_BYTES = 1 << 16
 _SCAN_BYTES = 1 << 22
 _SURE, _UNSURE = ",\t;|", ": "
 """Delimiters to look for, the more usual first; the unsure ones occur inside values too."""
+_NAMED = {".tsv": "\t", ".tab": "\t", ".psv": "|"}
+"""Delimiters that a suffix makes likely."""
 
 
 def schema(file: File) -> pa.Schema:
@@ -80,7 +82,7 @@ def _parsed_in_blocks(buffer: pa.Buffer, delimiter: str, columns: list[str], *, 
 def _head(buffer: pa.Buffer, file: File) -> tuple[list[str], str]:
     """The names of the columns, and the delimiter."""
     text = _sample(buffer, file)
-    delimiter = sniff(text)
+    delimiter = sniff(text, _NAMED.get(file.suffix, ","))
     header = next(iter(_rows(text, delimiter)), [])
     if not header:
         raise DataError("the file has no header", path=str(file), expected="a first line with the columns' names")
@@ -103,10 +105,10 @@ def _sample(buffer: pa.Buffer, file: File) -> str:
         return decoded(sample, str(file))
 
 
-def sniff(text: str) -> str:
+def sniff(text: str, likely: str = ",") -> str:
     """The delimiter of the lines in `text`: one that cuts them into equally many fields, two at least."""
-    best, best_score = ",", (0.0, 0)
-    for delimiter in _SURE + _UNSURE:
+    best, best_score = likely, (0.0, 0)
+    for delimiter in likely + _SURE.replace(likely, "") + _UNSURE:
         counts = [len(row) for row in _rows(text, delimiter)][:200]
         if not counts or counts[0] < 2:
             continue
