@@ -8,7 +8,7 @@ from typing import Any
 
 import attrs
 
-from core.config.introspection import annotation, resolved_fields
+from core.config.introspection import Field, annotation, resolved_fields
 from core.config.merge import merge
 from core.config.structure import structure
 from core.features import INPUTS, OUTPUTS
@@ -35,7 +35,7 @@ def defaults_section() -> type:
 
 
 def _of_type(name: str) -> type:
-    fields: dict[str, attrs.Attribute[Any]] = {}
+    fields: dict[str, Field] = {}
     for cls in (OUTPUTS.get(name), INPUTS.get(name)):
         fields |= resolved_fields(cls) if cls else {}
     return attrs.make_class(

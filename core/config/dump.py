@@ -9,7 +9,7 @@ import attrs
 
 from core.config.environment import escaped
 from core.config.fields import Selected
-from core.config.introspection import choices_of, resolved_fields
+from core.config.introspection import Field, choices_of, resolved_fields
 from core.config.sections import Config
 from core.storage import Location, is_url
 
@@ -45,7 +45,7 @@ def _section(section: Any, text: Callable[[str], str], secret: Callable[[Any], A
             return [plain(item) for item in value]
         return _section(value, text, secret) if attrs.has(type(value)) else value
 
-    def written(field: attrs.Attribute[Any], value: Any) -> Any:
+    def written(field: Field, value: Any) -> Any:
         if field.metadata.get("secret"):
             return plain(secret(value))
         if isinstance(value, Selected):
@@ -63,7 +63,7 @@ def _section(section: Any, text: Callable[[str], str], secret: Callable[[Any], A
     return result
 
 
-def choice_name(field: attrs.Attribute[Any], value: Any) -> str:
+def choice_name(field: Field, value: Any) -> str:
     """The `type` under which `value` is a choice of `field`."""
     return next(name for name, cls in (choices_of(field) or {}).items() if cls is type(value))
 

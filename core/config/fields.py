@@ -49,7 +49,7 @@ def setting(
         short: the key of the section that a bare word stands for.
         checked_as: a mapping that is kept as it was written, once this class has accepted it.
         extra: a `dict[str, Any]` that takes every key the section does not declare, to be passed on unchanged.
-        secret: never shown: not in an error, not in a description of a run.
+        secret: never shown: not in an error, a repr or a description of a run.
     """
     metadata: dict[str, Any] = {"doc": doc}
     if choices is not None:
@@ -62,8 +62,8 @@ def setting(
         metadata["checked_as"] = checked_as
     metadata |= {key: True for key, given in (("extra", extra), ("secret", secret)) if given}
     if factory is not None:
-        return attrs.field(factory=factory, validator=check, metadata=metadata)
-    return attrs.field(default=default, validator=check, metadata=metadata)
+        default = attrs.Factory(factory)
+    return attrs.field(default=default, validator=check, repr=not secret, metadata=metadata)
 
 
 positive: Check = attrs.validators.gt(0)

@@ -181,16 +181,10 @@ def _located(problems: Found, places: Mapping[Path, Place], data: Any) -> list[P
 
 
 def _dotted(path: Path, data: Any) -> str:
-    """The path as `--set` takes it: an item goes by its `name` where it has one of its own, else by its number."""
+    """The path as `--set` takes it."""
     words = []
     for step in path:
-        name = None
-        if isinstance(step, int) and isinstance(data, Sequence):
-            names = [item.get("name") if isinstance(item, Mapping) else None for item in data]
-            name = names[step]
-            if not isinstance(name, str) or names.count(name) > 1 or not _is_a_step(name):
-                name = None
-        words.append(str(step) if name is None else name)
+        words.append(_own_name(data, step) if isinstance(step, int) else step)
         try:
             data = data[step]
         except (LookupError, TypeError):
@@ -198,5 +192,10 @@ def _dotted(path: Path, data: Any) -> str:
     return ".".join(words)
 
 
-def _is_a_step(name: str) -> bool:
-    return bool(name.strip()) and name.isprintable() and "." not in name
+def _own_name(items: Sequence[Any], index: int) -> str:
+    """The `name` of an item where it has one of its own that fits into a path, else its number."""
+    names = [item.get("name") if isinstance(item, Mapping) else None for item in items]
+    name = names[index]
+    if isinstance(name, str) and name.strip() and name.isprintable() and "." not in name and names.count(name) == 1:
+        return name
+    return str(index)

@@ -7,7 +7,7 @@ from typing import Any
 
 import attrs
 
-from core.config.introspection import resolved_fields, section_class, spelled_out
+from core.config.introspection import Field, resolved_fields, section_class, spelled_out
 from core.config.wording import nearest
 from core.config.yaml import Path
 from core.errors import Problem
@@ -36,7 +36,7 @@ def merge(base: Any, over: Any, cls: type | None) -> Any:
     return result
 
 
-def _merge_key(base: Any, over: Any, field: attrs.Attribute[Any] | None) -> Any:
+def _merge_key(base: Any, over: Any, field: Field | None) -> Any:
     if field is None:
         return merge(base, over, None)
     base, over = spelled_out(field, base), spelled_out(field, over)
@@ -50,7 +50,7 @@ def _merge_key(base: Any, over: Any, field: attrs.Attribute[Any] | None) -> Any:
     return merge(base, over, section_class(field, over if "type" in over else base))
 
 
-def _common_options(field: attrs.Attribute[Any]) -> set[str]:
+def _common_options(field: Field) -> set[str]:
     """What every plugin of a kind has, such as `parallelism`, outlives a change of plugin."""
     if kind := field.metadata.get("plugin"):
         from core.discovery import KINDS

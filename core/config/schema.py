@@ -13,7 +13,7 @@ import attrs
 
 from core.config.dump import choice_name
 from core.config.fields import Selected
-from core.config.introspection import accepts_null, annotation, choices_of, resolved_fields
+from core.config.introspection import Field, accepts_null, annotation, choices_of, resolved_fields
 from core.config.sections import Config
 
 Schema = dict[str, Any]
@@ -67,7 +67,7 @@ class _Definitions:
             result["description"] = documentation
         return result | ({"required": required} if required else {})
 
-    def key(self, field: attrs.Attribute[Any]) -> Schema:
+    def key(self, field: Field) -> Schema:
         value = self.value(field) | dict(_bounds(field.validator))
         if member := getattr(field.validator, "member_validator", None):
             value["items"] = value["items"] | dict(_bounds(member))
@@ -79,7 +79,7 @@ class _Definitions:
             value["default"] = default
         return value
 
-    def value(self, field: attrs.Attribute[Any]) -> Schema:
+    def value(self, field: Field) -> Schema:
         if "checked_as" in field.metadata:
             return self.reference(field.metadata["checked_as"]())
         if "default_choice" in field.metadata:
@@ -91,7 +91,7 @@ class _Definitions:
             return {"anyOf": [self.value(resolved_fields(section)[short]), self.reference(section)]}
         return self.annotated(field.type)
 
-    def choice(self, field: attrs.Attribute[Any], *, named: bool) -> Schema:
+    def choice(self, field: Field, *, named: bool) -> Schema:
         choices = choices_of(field) or {}
         options: list[Schema] = []
         if named:  # a bare name will do where the class needs no key
@@ -139,7 +139,7 @@ def _scalars(wanted: list[Any]) -> Schema:
     return {"type": [*names, "string"], "pattern": _REFERENCE}
 
 
-def _default(field: attrs.Attribute[Any]) -> Any:
+def _default(field: Field) -> Any:
     """The default as a config would write it; NOTHING where it is a section, whose keys say it themselves."""
     default = field.default.factory() if isinstance(field.default, _Factory) else field.default
     if isinstance(default, Selected):

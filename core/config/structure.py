@@ -107,6 +107,7 @@ def _literal(value: Any, wanted: Any) -> Any:
 
 
 def _sequence(converter: cattrs.Converter, value: Any, wanted: Any) -> Any:
+    """Items of one type: any number of them, or as many as the annotation lists."""
     item, *rest = get_args(wanted)
     if rest and rest[0] is not Ellipsis and isinstance(value, (list, tuple)) and len(value) != 1 + len(rest):
         raise _InvalidError(Problem(message="wrong length", found=value, expected=describe(wanted)))

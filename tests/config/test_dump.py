@@ -127,5 +127,11 @@ def test_a_description_holds_no_secret(minimal, monkeypatch: pytest.MonkeyPatch,
     assert "hunter2" in json.dumps(resolved(config))
 
 
+def test_credentials_are_not_in_the_repr_that_a_traceback_would_show(minimal) -> None:
+    config = load(minimal | {"backend": {"cache_credentials": {"s3": {"key": "hunter2"}}}})
+
+    assert "hunter2" not in repr(config)
+
+
 def test_a_description_without_credentials_says_so(minimal) -> None:
     assert redacted(load(minimal))["backend"]["cache_credentials"] is None
