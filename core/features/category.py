@@ -255,14 +255,14 @@ class CategoryOutput(CategoryColumn, OutputFeature):
         targets = targets.long()
         present = torch.unique(targets)
         scores = outputs.float()
+        best = scores.topk(min(self.top_k, scores.shape[1])).indices
         kinds: dict[str, Any] = {"num_classes": scores.shape[1], "validate_args": False}
         values: dict[str, Any] = {
             "loss": self.row_losses(outputs, targets, metadata).double().mean(),
             "accuracy": metrics.multiclass_accuracy(scores, targets, average="micro", **kinds),
             "accuracy_macro": metrics.multiclass_accuracy(scores, targets, average="none", **kinds)[present].mean(),
-            "hits_at_k": metrics.multiclass_accuracy(
-                scores, targets, average="micro", top_k=min(self.top_k, scores.shape[1]), **kinds
-            ),
+            # The same as torchmetrics' accuracy with `top_k`, which takes twenty times as long.
+            "hits_at_k": (best == targets[:, None]).any(1).double().mean(),
             "roc_auc": _macro_auc(scores.softmax(1), targets, present),
         }
         return {name: float(value) for name, value in values.items()}
@@ -285,8 +285,9 @@ def _macro_auc(probabilities: Tensor, targets: Tensor, present: Tensor) -> float
 
     if len(present) < 2:
         return float("nan")
+    by_class = probabilities.T.contiguous()
     areas = [
-        metrics.binary_auroc(probabilities[:, index], (targets == index).long(), validate_args=False)
+        metrics.binary_auroc(by_class[index], (targets == index).long(), validate_args=False)
         for index in present.tolist()
     ]
     return float(sum(areas) / len(areas))

@@ -115,12 +115,21 @@ def scalar_encoder(options: Passthrough | Dense) -> Scalar | DenseScalar:
     return DenseScalar(options) if isinstance(options, Dense) else Scalar()
 
 
+def embedding(count: int, size: int, padding: int | None = None) -> nn.Embedding:
+    """Vectors that start out small: what is seen once or twice then says nothing at first, not something at random."""
+    table = nn.Embedding(count, size, padding_idx=padding)
+    nn.init.normal_(table.weight, std=0.02)
+    if padding is not None:
+        nn.init.zeros_(table.weight[padding])
+    return table
+
+
 class CategoryEmbedding(nn.Module):
     """A learnt vector for each category."""
 
     def __init__(self, categories: int, size: int, dropout: float) -> None:
         super().__init__()
-        self.embedding = nn.Embedding(categories, size)
+        self.embedding = embedding(categories, size)
         self.dropout = nn.Dropout(dropout)
         self.output_size = size
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from core.model.modules import FullyConnected, transformer
+from core.model.modules import FullyConnected, embedding, transformer
 from core.model.options import Reduction
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ class TokenEmbedding(nn.Module):
 
     def __init__(self, vocabulary: int, size: int, dropout: float) -> None:
         super().__init__()
-        self.embedding = nn.Embedding(vocabulary, size, padding_idx=0)
+        self.embedding = embedding(vocabulary, size, padding=0)
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, tokens: Tensor) -> Tensor:
