@@ -90,7 +90,7 @@ def entry_key(config: Config, seed: int, fingerprint: str) -> tuple[str, dict[st
                 "type": feature.type,
                 "column": feature.source,
                 "tied": getattr(feature, "tied", None),
-                "preprocessing": attrs.asdict(feature.preprocessing),  # type: ignore[attr-defined]
+                "preprocessing": attrs.asdict(feature.preprocessing),  # type: ignore[union-attr]
             }
             for role, features in (("input", config.input_features), ("output", config.output_features))
             for feature in features

@@ -84,7 +84,7 @@ def preprocess(
     place = entries.writable(places, options)
 
     report("read", 0, len(STAGES))
-    parts = [attrs.evolve(part, frame=processor.open(part.source)) for part in parts]  # type: ignore[arg-type]
+    parts = [attrs.evolve(part, frame=processor.open(part.source)) for part in parts]
     report("split", 1, len(STAGES))
     parts = [_prepared(part, config.preprocessing, columns, seed, processor) for part in parts]
     report("summarise", 2, len(STAGES))

@@ -108,7 +108,8 @@ class StoredSplit:
             if file is None:
                 file = self._open[index] = self._opened(self.parts[index])
             sizes = [file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)]
-            groups, first, before = [], 0, 0
+            groups: list[int] = []
+            first, before = 0, 0
             for group, size in enumerate(sizes):
                 if before < stop and before + size > start:
                     if not groups:

@@ -8,7 +8,7 @@ import itertools
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import attrs
 import numpy as np
@@ -24,7 +24,7 @@ from core.storage import Location, is_url
 if TYPE_CHECKING:
     import pandas as pd
 
-    Dataset = (
+    Dataset: TypeAlias = (
         str
         | os.PathLike[str]
         | pd.DataFrame
@@ -304,7 +304,7 @@ def _canonical(column: pa.ChunkedArray) -> list[bytes]:
             if filled.buffers()[2] is not None and len(filled):
                 values.update(memoryview(filled.buffers()[2])[offsets[0] : offsets[-1]])
         elif pa.types.is_integer(kind) or pa.types.is_floating(kind):
-            values.update(np.ascontiguousarray(chunk.fill_null(0).to_numpy(zero_copy_only=False)))
+            values.update(chunk.fill_null(0).to_numpy(zero_copy_only=False).data)
         else:
             # Rare kinds (times, lists, decimals): their text says it all.
             values.update("".join(f"{value!r}\n" for value in chunk.to_pylist()).encode())

@@ -160,14 +160,14 @@ def _divided(split: Split, rows: np.ndarray, codes: np.ndarray, seed: int) -> np
             return _cut(places, probabilities)
         case HashSplit(probabilities=probabilities):
             bounds = np.cumsum(np.array(probabilities[:2]) * 2.0**53)
-            return cast(np.ndarray, np.searchsorted(bounds, codes, side="right").astype(np.int8))
+            return np.searchsorted(bounds, codes, side="right").astype(np.int8)
         case _:
             return codes.astype(np.int8)
 
 
 def _cut(places: np.ndarray, probabilities: Sequence[float]) -> np.ndarray:
     bounds = np.cumsum(largest_remainders(probabilities, len(places)))[:2]
-    return cast(np.ndarray, np.searchsorted(bounds, places, side="right").astype(np.int8))
+    return np.searchsorted(bounds, places, side="right").astype(np.int8)
 
 
 def _cut_groups(order: np.ndarray, groups: np.ndarray, probabilities: Sequence[float]) -> np.ndarray:

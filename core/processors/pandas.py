@@ -35,7 +35,7 @@ class PandasProcessor(Processor[pd.DataFrame]):
         edges = self._edges(len(frame))
         with _enough_memory(), self._executor() as executor:
             futures = [
-                executor.submit(lambda a=a, b=b: function(_table(frame, a, b), a)) for a, b in itertools.pairwise(edges)
+                executor.submit(_apply, function, frame, start, stop) for start, stop in itertools.pairwise(edges)
             ]
             try:
                 return [future.result() for future in futures]
@@ -53,6 +53,10 @@ class PandasProcessor(Processor[pd.DataFrame]):
 
     def _executor(self) -> Executor:
         return ThreadPoolExecutor(_cpus(), thread_name_prefix="core-pandas")
+
+
+def _apply(function: Callable[[pa.Table, int], T], frame: pd.DataFrame, start: int, stop: int) -> T:
+    return function(_table(frame, start, stop), start)
 
 
 def _table(frame: pd.DataFrame, start: int, stop: int) -> pa.Table:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -88,7 +89,7 @@ def test_partitions_change_nothing(run: Run, make_config: MakeConfig, rows: dict
         for name, part in results[0].splits.items():
             assert other.splits[name].read(0, part.rows).equals(part.read(0, part.rows))
             assert other.splits[name].row_numbers().equals(part.row_numbers())
-    assert sorted(sum(row_numbers(results[0]).values(), [])) == list(range(200))
+    assert sorted(itertools.chain(*row_numbers(results[0]).values())) == list(range(200))
 
 
 def test_random_sizes_are_exact_and_the_seed_chooses(run: Run, make_config: MakeConfig, rows: Any) -> None:
@@ -161,7 +162,7 @@ def test_a_sample_is_taken_before_the_split(run: Run, make_config: MakeConfig, r
 
     assert {name: len(numbers) for name, numbers in ratio.items()} == {"training": 70, "validation": 10, "test": 20}
     assert {name: len(numbers) for name, numbers in size.items()} == {"training": 7, "validation": 1, "test": 2}
-    assert set(sum(size.values(), [])) < set(sum(ratio.values(), []))
+    assert set(itertools.chain(*size.values())) < set(itertools.chain(*ratio.values()))
 
 
 def test_sets_given_apart_are_not_divided(run: Run, make_config: MakeConfig, rows: Any) -> None:

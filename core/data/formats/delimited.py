@@ -98,7 +98,7 @@ def _sample(buffer: pa.Buffer, file: File) -> str:
     if sample.size < buffer.size:
         end = sample.to_pybytes().rfind(b"\n") + 1
         sample = sample.slice(0, end or sample.size)
-    data = sample.to_pybytes()
+    data: bytes = sample.to_pybytes()
     try:
         return data.decode(marked_encoding(buffer) or "utf-8")
     except UnicodeDecodeError:

@@ -27,7 +27,7 @@ def decoded(buffer: pa.Buffer, where: str) -> str:
     Raises:
         DataError: the bytes are no text, or UTF-8 with damaged places.
     """
-    data = buffer.to_pybytes()
+    data: bytes = buffer.to_pybytes()
     encoding = marked_encoding(buffer) or "utf-8"
     try:
         return data.decode(encoding)
