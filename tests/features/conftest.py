@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -29,7 +30,7 @@ def learn() -> Learn:
     def learn(feature: Feature, values: Sequence[Any], cuts: Sequence[int] = ()) -> Metadata:
         bounds = [0, *sorted(cuts), len(values)]
         merged = feature.summary()
-        for start, stop in zip(bounds, bounds[1:], strict=False):
+        for start, stop in itertools.pairwise(bounds):
             part = feature.summary()
             part.update(feature.parse(_column(values[start:stop])))
             merged.merge(part)
