@@ -259,6 +259,7 @@ def preprocess(
 def train(request: TrainRequest, callbacks: Sequence[Callback] = ()) -> Run:
     """Train as asked; what `Model.train` and `core train` come to."""
     from core.backends.execute import execute
+    from core.training.batching import not_applicable
     from core.training.job import Job
 
     if request.resume is not None and request.initial_weights is not None:
@@ -270,7 +271,7 @@ def train(request: TrainRequest, callbacks: Sequence[Callback] = ()) -> Run:
     reporter = Reporter(callbacks)
 
     def prepare() -> Job:
-        for note in placement.notes:
+        for note in [*placement.notes, *not_applicable(config.trainer)]:
             log.info(note)
         processed = _preprocess(config, request.datasets, request.seed, placement, reporter, keep=request.save_processed)
         folder = request.resume or RunFolder.create(

@@ -46,6 +46,15 @@ def batching(trainer: Trainer, world_size: int) -> Batching:
 
 
 def learning_rate(trainer: Trainer, world_size: int) -> float:
-    """The base rate, scaled with the number of workers where `learning_rate_scaling` asks for it."""
+    """The base rate. It grows with the number of workers where the batch does, and `learning_rate_scaling` asks."""
+    if trainer.batch_size_per_worker is None:
+        return trainer.learning_rate
     factor = {"constant": 1.0, "linear": float(world_size), "sqrt": world_size**0.5}
     return trainer.learning_rate * factor[trainer.learning_rate_scaling]
+
+
+def not_applicable(trainer: Trainer) -> list[str]:
+    """One line for each key that is set and has no effect beside the others."""
+    if trainer.learning_rate_scaling != "constant" and trainer.batch_size_per_worker is None:
+        return ["trainer.learning_rate_scaling does not apply: batch_size counts rows over all workers"]
+    return []

@@ -179,7 +179,7 @@ def _penalty(model: nn.Module, trainer: Trainer) -> Tensor:
 
 
 def _evaluate(run: Run, progress: Progress, plan: BatchPlan) -> None:
-    """Score every split, note whether this is the best so far, and decide about stopping early."""
+    """Score every split, judge the result, and agree whether to go on."""
     trainer, features = run.config.trainer, run.config.output_features
     means = [loss / progress.rows for loss in progress.losses]
     scores: dict[str, dict[str, dict[str, float]]] = {
@@ -203,38 +203,36 @@ def _evaluate(run: Run, progress: Progress, plan: BatchPlan) -> None:
             for metric, value in metrics.items():
                 history.setdefault(metric, []).append(value)
     progress.losses, progress.rows = [0.0] * len(features), 0
-    _judge(run, progress, scores)
+    exhausted = _judge(run, progress, scores)
     progress.round += 1
     run.report("epoch_end", epoch=progress.epoch, round=progress.round, step=progress.step, scores=scores)
+    # Rank 0 decides for all: callbacks live beside it, and one worker stopping alone would leave the others waiting.
+    wish = torch.tensor(float(exhausted or (run.strategy.rank == 0 and run.report.should_stop())))
+    progress.stopped_early = bool(run.strategy.broadcast(wish.to(run.strategy.device)).item())
 
 
-def _judge(run: Run, progress: Progress, scores: Mapping[str, Mapping[str, Mapping[str, float]]]) -> None:
+def _judge(run: Run, progress: Progress, scores: Mapping[str, Mapping[str, Mapping[str, float]]]) -> bool:
+    """Keep the weights if they are the best so far, and cut the rate on a plateau. True when patience is used up."""
     trainer = run.config.trainer
     watched = trainer.learning_rate_scheduler
     if watched.reduce_on_plateau and watched.reduce_eval_split in scores:
         field = trainer.validation_field or COMBINED
-        by_metric = scores[watched.reduce_eval_split]
         name = watched.reduce_eval_metric
-        value = by_metric[field].get(name, by_metric[COMBINED]["loss"])
+        value = scores[watched.reduce_eval_split][field][name]
         plateau = Plateau(**progress.plateau).after(watched, value, maximize=_maximize(run.config, field, name))
         progress.plateau = attrs.asdict(plateau)
     if VALIDATION not in scores:
         progress.best_round = progress.round
         _keep_best(run)
-        stop = False
-    else:
-        field, metric = watched_metric(run.config)
-        value = scores[VALIDATION][field][metric]
-        maximize = _maximize(run.config, field, metric)
-        best = progress.best_value
-        if best is None or math.isnan(best) or (value > best if maximize else value < best):
-            progress.best_round, progress.best_value = progress.round, value
-            _keep_best(run)
-        assert progress.best_round is not None
-        stop = trainer.early_stop >= 0 and progress.round - progress.best_round >= max(1, trainer.early_stop)
-    # Rank 0 decides for all: callbacks live beside it, and one worker stopping alone would leave the others waiting.
-    wish = torch.tensor(float(stop or (run.strategy.rank == 0 and run.report.should_stop())))
-    progress.stopped_early = bool(run.strategy.broadcast(wish.to(run.strategy.device)).item())
+        return False
+    field, metric = watched_metric(run.config)
+    value, best = scores[VALIDATION][field][metric], progress.best_value
+    better = (lambda a, b: a > b) if _maximize(run.config, field, metric) else (lambda a, b: a < b)
+    if best is None or math.isnan(best) or better(value, best):
+        progress.best_round, progress.best_value = progress.round, value
+        _keep_best(run)
+    assert progress.best_round is not None
+    return trainer.early_stop >= 0 and progress.round - progress.best_round >= max(1, trainer.early_stop)
 
 
 def watched_metric(config: Config) -> tuple[str, str]:
