@@ -17,6 +17,8 @@ _CHUNK = 1 << 14
 """Products of limbs stay below 2**38, so the float64 sums of a chunk stay below 2**53: exact."""
 _FLUSH_CHUNKS = 512
 """Int64 sums of this many chunks stay below 2**63."""
+_SMALL = 2.0**24
+"""Squares of whole numbers up to this, a chunk of them, sum to less than 2**63."""
 _BIAS = 1074
 _BINS = _BIAS + 1025
 """One for each exponent that `frexp` gives a float64, from -1073 to 1024."""
@@ -50,8 +52,11 @@ class ExactMoments:
         self.count += len(values)
         self.min = min(self.min, float(values.min()))
         self.max = max(self.max, float(values.max()))
+        small = max(-self.min, self.max) <= _SMALL
         for start in range(0, len(values), _CHUNK):
-            self._add(values[start : start + _CHUNK])
+            chunk = values[start : start + _CHUNK]
+            if not (small and self._add_whole(chunk)):
+                self._add(chunk)
 
     def merge(self, other: ExactMoments) -> None:
         """Take in the moments of other values."""
@@ -93,6 +98,15 @@ class ExactMoments:
     def _variance(self, ddof: int) -> Fraction:
         total, squares = self._totals()
         return Fraction(self.count * squares - total * total, self.count * (self.count - ddof) << 2 * _SCALE)
+
+    def _add_whole(self, values: np.ndarray) -> bool:
+        """Take in values of at most `_SMALL` if all of them are whole numbers: an easier case, and a frequent one."""
+        whole = values.astype(np.int64)
+        if not np.array_equal(whole, values):
+            return False
+        self._sum += int(whole.sum()) << _SCALE
+        self._squares += int(np.dot(whole, whole)) << 2 * _SCALE
+        return True
 
     def _add(self, values: np.ndarray) -> None:
         mantissas, exponents = np.frexp(values)

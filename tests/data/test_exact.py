@@ -68,6 +68,13 @@ def test_large_arrays_agree_with_fsum(rows: int, scale: float) -> None:
     assert found.std() == pytest.approx(values.std(), rel=1e-12, abs=0) or scale == 1e-300
 
 
+@given(st.lists(st.one_of(st.integers(-(2**24), 2**24), st.integers(-(2**40), 2**40), FINITE).map(float), min_size=1))
+def test_whole_numbers_take_no_other_way_out(values: list[float]) -> None:
+    found = moments(values)
+
+    assert (found.mean(), found.variance()) == exact(values)
+
+
 def test_a_deviation_is_known_where_the_variance_is_too_large_for_a_float() -> None:
     found = moments([1e200, -1e200])
 
