@@ -122,7 +122,10 @@ def find(places: Sequence[Location], key: str) -> Processed | None:
 
 def _complete(entry: Location) -> Processed | None:
     """The entry, or None where there is none; raises where it is damaged."""
-    if not entry.join(MANIFEST).exists():
+    try:
+        if not entry.join(MANIFEST).exists():
+            return None
+    except StorageError:  # a place that cannot be looked at; writing will say why
         return None
     processed = from_manifest(entry, entry.join(MANIFEST).read_bytes())
     _verify(processed)
@@ -139,8 +142,11 @@ def writable(places: Sequence[Location], options: CacheOptions) -> Location:
         probe = place.join(f".{uuid.uuid4().hex}.tmp")
         try:
             place.makedirs()
-            probe.write_atomic(b"")
+            with probe.open("wb") as file:
+                file.write(b"")
             probe.remove()
+            if options.directory is None and place.local_path is None:
+                _log.info("cache: keeping processed data beside the dataset, in %s", place)
             return place
         except StorageError as error:
             if place is places[-1]:

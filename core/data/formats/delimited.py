@@ -28,7 +28,7 @@ _NAMED = {".tsv": "\t", ".tab": "\t", ".psv": "|"}
 
 
 def schema(file: File) -> pa.Schema:
-    header, _ = _head(file.buffer(), file)
+    header, _ = _head(file)
     return pa.schema([(name, pa.string()) for name in header])
 
 
@@ -38,7 +38,7 @@ def blocks(file: File) -> int:
 
 def read(file: File, columns: list[str] | None, block: int) -> pa.Table:
     buffer = file.buffer()
-    header, delimiter = _head(buffer, file)
+    header, delimiter = _head(file)
     if marked_encoding(buffer) == "utf-16":
         buffer = pa.py_buffer(decoded(buffer, str(file)).encode())
     wanted = header if columns is None else columns
@@ -79,9 +79,9 @@ def _parsed_in_blocks(buffer: pa.Buffer, delimiter: str, columns: list[str], *, 
     )
 
 
-def _head(buffer: pa.Buffer, file: File) -> tuple[list[str], str]:
+def _head(file: File) -> tuple[list[str], str]:
     """The names of the columns, and the delimiter."""
-    text = _sample(buffer, file)
+    text = _sample(file)
     delimiter = sniff(text, _NAMED.get(file.suffix, ","))
     header = next(iter(_rows(text, delimiter)), [])
     if not header:
@@ -90,17 +90,18 @@ def _head(buffer: pa.Buffer, file: File) -> tuple[list[str], str]:
     return header, delimiter
 
 
-def _sample(buffer: pa.Buffer, file: File) -> str:
-    """The first lines as text, cut after the last complete one where there are more."""
-    if marked_encoding(buffer) == "utf-16":
-        return decoded(buffer, str(file))[:_SAMPLE_BYTES]
-    sample = buffer.slice(0, min(_SAMPLE_BYTES, buffer.size))
-    if sample.size < buffer.size:
+def _sample(file: File) -> str:
+    """The first lines as text, without a last one that is cut off."""
+    sample = file.head(_SAMPLE_BYTES)
+    encoding = marked_encoding(sample)
+    if encoding == "utf-16":
+        return str(sample.to_pybytes().decode(encoding, errors="ignore"))
+    if sample.size == _SAMPLE_BYTES:
         end = sample.to_pybytes().rfind(b"\n") + 1
         sample = sample.slice(0, end or sample.size)
     data: bytes = sample.to_pybytes()
     try:
-        return data.decode(marked_encoding(buffer) or "utf-8")
+        return data.decode(encoding or "utf-8")
     except UnicodeDecodeError:
         return decoded(sample, str(file))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import io
 import os
@@ -56,10 +55,17 @@ class File:
             DataError: it is empty, or its compressed data is damaged.
             StorageError: it cannot be read.
         """
+        return self._content(None)
+
+    def head(self, size: int) -> pa.Buffer:
+        """The first `size` bytes, or fewer where there are no more; the same errors."""
+        return self._content(size)
+
+    def _content(self, size: int | None) -> pa.Buffer:
         buffer = self._stored()
         if self.compression:
             try:
-                buffer = _decompressed(buffer, self.compression)
+                buffer = _decompressed(buffer, self.compression, size)
             except (OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
                 raise DataError(
                     f"damaged {self.compression} data: {error}",
@@ -68,7 +74,7 @@ class File:
                 ) from None
         if not buffer.size:
             raise DataError("the file is empty", path=str(self))
-        return buffer
+        return buffer if size is None else buffer.slice(0, min(size, buffer.size))
 
     def fingerprint(self) -> str:
         """A digest of the content: of the bytes, or of what an object store says of its version."""
@@ -90,7 +96,7 @@ class File:
         with self.location.open() as file:  # for the errors: pyarrow's are less clear
             if not os.fstat(file.fileno()).st_size:
                 raise DataError("the file is empty", path=str(self))
-        return _mapped(path, os.stat(path).st_mtime_ns)
+        return pa.memory_map(path).read_buffer()
 
     def damaged(self, error: Exception, what: str) -> DataError:
         """The error for content that is not what its suffix says."""
@@ -98,17 +104,12 @@ class File:
         return DataError(f"not a readable {what} file: {text}", path=str(self))
 
 
-@functools.lru_cache(maxsize=4)
-def _mapped(path: str, _changed: int) -> pa.Buffer:
-    return pa.memory_map(path).read_buffer()
-
-
-def _decompressed(buffer: pa.Buffer, compression: str) -> pa.Buffer:
+def _decompressed(buffer: pa.Buffer, compression: str, size: int | None) -> pa.Buffer:
     if compression == "zip":
-        with zipfile.ZipFile(io.BytesIO(memoryview(buffer))) as archive:
-            return pa.py_buffer(archive.read(_data_member(archive)))
+        with zipfile.ZipFile(io.BytesIO(memoryview(buffer))) as archive, archive.open(_data_member(archive)) as member:
+            return pa.py_buffer(member.read(-1 if size is None else size))
     stream = pa.CompressedInputStream(pa.BufferReader(buffer), compression)
-    return stream.read_buffer()
+    return pa.py_buffer(stream.read(size))
 
 
 def _member(location: Location) -> str:
