@@ -125,7 +125,7 @@ def _step(run: Run, batch: Batch, step_rows: Batching, step: int) -> tuple[list[
     strategy, trainer = run.strategy, run.config.trainer
     features = run.config.output_features
     # A stream of its own for each step and worker: a run that was resumed draws the numbers it would have drawn.
-    torch.manual_seed(((run.seed * 1_000_003 + step) * 1_000_003 + strategy.rank) % 2**63)
+    _seed(((run.seed * 1_000_003 + step) * 1_000_003 + strategy.rank) % 2**63, strategy.device)
     sums = torch.zeros(len(features) + 1, dtype=torch.float64, device=strategy.device)
     parts = list(_micro_batches(batch, step_rows.parts(batch.global_rows, strategy.world_size)))
     for index, columns in enumerate(parts):
@@ -149,6 +149,13 @@ def _step(run: Run, batch: Batch, step_rows: Batching, step: int) -> tuple[list[
     sums[-1] = float(run.interrupted())
     *losses, stop = strategy.sum(sums).tolist()
     return losses, stop > 0
+
+
+def _seed(seed: int, device: torch.device) -> None:
+    # Not torch.manual_seed: where CUDA has not started it formats and keeps a traceback, in every step.
+    torch.default_generator.manual_seed(seed)
+    if device.type == "cuda":
+        torch.cuda.default_generators[device.index or 0].manual_seed(seed)
 
 
 def _micro_batches(batch: Batch, count: int) -> Iterator[dict[str, Tensor]]:
