@@ -53,6 +53,8 @@ class TextEncoder:
 class Embed(TextEncoder):
     """A learnt vector for each token, reduced."""
 
+    embedding_size: int = setting(64, doc="Size of a token's vector.", check=at_least_1)
+
 
 @attrs.frozen(kw_only=True)
 class ParallelCNN(TextEncoder):
@@ -132,10 +134,10 @@ class TextInput(InputFeature):
 
     preprocessing: TextPreprocessing = setting(factory=TextPreprocessing, doc="How text becomes numbers.")
     encoder: TextEncoder = setting(
-        factory=ParallelCNN,
+        factory=Embed,
         doc="What turns the tokens into a vector.",
         choices=ENCODERS,
-        default_choice="parallel_cnn",
+        default_choice="embed",
     )
 
     def parse(self, column: pa.ChunkedArray) -> pa.Array:
