@@ -161,6 +161,16 @@ class Location:
             filesystem, path = self.filesystem()
             filesystem.rm(path, recursive=True)
 
+    def write_bytes(self, data: Any) -> None:
+        """Write the file in the plain way, for content that something written later vouches for."""
+        with self._errors("write"):
+            if self.local_path is None:
+                filesystem, path = self.filesystem()
+                filesystem.pipe_file(path, bytes(data))
+            else:
+                with self.open("wb") as file:
+                    file.write(data)
+
     def write_atomic(self, data: bytes) -> None:
         """Replace the file as a whole: a reader, or a crash, sees the old content or the new, nothing between."""
         with self.writing() as file:

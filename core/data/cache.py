@@ -142,8 +142,7 @@ def writable(places: Sequence[Location], options: CacheOptions) -> Location:
         probe = place.join(f".{uuid.uuid4().hex}.tmp")
         try:
             place.makedirs()
-            with probe.open("wb") as file:
-                file.write(b"")
+            probe.write_bytes(b"")
             probe.remove()
             if options.directory is None and place.local_path is None:
                 _log.info("cache: keeping processed data beside the dataset, in %s", place)
@@ -178,8 +177,7 @@ class Writer:
 
     def part(self, name: str, rows: int, data: pa.Buffer) -> Part:
         """Write one part."""
-        with self.entry.join(self.generation, name).open("wb") as file:
-            file.write(data)
+        self.entry.join(self.generation, name).write_bytes(data)
         return Part(file=name, rows=rows, bytes=data.size, blake2b=checksum(data))
 
     def finish(

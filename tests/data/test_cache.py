@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import shutil
 import signal
 import subprocess
 import sys
@@ -190,7 +191,7 @@ KILLED = """
 """
 
 
-@pytest.mark.parametrize(("method", "nth"), [("part", 1), ("part", 5), ("finish", 1)])
+@pytest.mark.parametrize(("method", "nth"), [("part", 5), ("finish", 1)])
 def test_a_killed_writer_leaves_no_entry_and_its_rest_is_cleared(
     run: Run, make_config: MakeConfig, tmp_path: Path, method: str, nth: int
 ) -> None:
@@ -358,6 +359,26 @@ def test_a_failed_run_leaves_nothing(
         run(make_config(), rows)
 
     assert [path for path in (tmp_path / "cache").rglob("*") if path.is_file()] == []
+
+
+def test_a_disk_that_fills_up(make_config: MakeConfig, tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(disk)]
+    if shutil.which("mount") is None or subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("cannot mount a file system here")
+    data = {"x": [i * 0.1 for i in range(60000)], "c": ["a"] * 60000, "y": [0, 1] * 30000}
+    config = attrs.evolve(make_config(), backend=Backend(cache_dir=str(disk)))
+
+    try:
+        with pytest.raises(StorageError, match="No space left") as raised:
+            _default(config, data)
+        left = [path for path in disk.rglob("*") if path.is_file()]
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
+
+    assert "free some space" in raised.value.hint
+    assert left == []
 
 
 def _default(config: Config, dataset: Any) -> Processed:
