@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
@@ -30,7 +30,7 @@ log = logging.getLogger("core")
 
 DEFAULT_SEED = 42
 ConfigSource = str | os.PathLike[str] | Mapping[str, Any] | Config
-BackendSource = str | os.PathLike[str] | Mapping[str, Any] | None
+BackendSource = str | Mapping[str, Any] | None
 
 
 @attrs.frozen(kw_only=True)
@@ -129,9 +129,7 @@ class Model:
         """
         from core.data import Datasets
 
-        given = Datasets(
-            dataset=dataset, training_set=training_set, validation_set=validation_set, test_set=test_set
-        )
+        given = Datasets(dataset=dataset, training_set=training_set, validation_set=validation_set, test_set=test_set)
         request = TrainRequest(
             config=self.config,
             datasets=given,
@@ -164,7 +162,11 @@ class Model:
         from core.prediction import evaluate
 
         result = evaluate(
-            open_model(self._trained()), dataset, backend=self.config.backend, split=split, batch_size=batch_size,
+            open_model(self._trained()),
+            dataset,
+            backend=self.config.backend,
+            split=split,
+            batch_size=batch_size,
             reporter=Reporter(self.callbacks),
         )
         return result.metrics, result.predictions.to_pandas()
@@ -185,8 +187,13 @@ class Model:
         from core.prediction import predict
 
         return predict(
-            open_model(self._trained()), dataset, backend=self.config.backend, split=split, batch_size=batch_size,
-            index_column=index_column, reporter=Reporter(self.callbacks),
+            open_model(self._trained()),
+            dataset,
+            backend=self.config.backend,
+            split=split,
+            batch_size=batch_size,
+            index_column=index_column,
+            reporter=Reporter(self.callbacks),
         ).to_pandas()
 
     def experiment(self, dataset: Any = None, **settings: Any) -> tuple[Run, dict[str, dict[str, float]], pd.DataFrame]:
@@ -201,7 +208,9 @@ class Model:
 
     def _trained(self) -> Path:
         if self.model_path is None:
-            raise ConfigError("this model has no weights yet", hint="Call train, or take a trained one: Model.load(path).")
+            raise ConfigError(
+                "this model has no weights yet", hint="Call train, or take a trained one: Model.load(path)."
+            )
         return self.model_path
 
 
@@ -273,7 +282,9 @@ def train(request: TrainRequest, callbacks: Sequence[Callback] = ()) -> Run:
     def prepare() -> Job:
         for note in [*placement.notes, *not_applicable(config.trainer)]:
             log.info(note)
-        processed = _preprocess(config, request.datasets, request.seed, placement, reporter, keep=request.save_processed)
+        processed = _preprocess(
+            config, request.datasets, request.seed, placement, reporter, keep=request.save_processed
+        )
         folder = request.resume or RunFolder.create(
             request.output_directory, request.experiment_name, request.model_name
         )
@@ -360,21 +371,16 @@ def _preprocess(
     if not keep:
         temporary = tempfile.mkdtemp(prefix="core-processed-")
         _remove_at_exit(temporary)
-        config = attrs.evolve(
-            config, backend=attrs.evolve(config.backend, cache_dir=temporary, cache_credentials=None)
-        )
+        config = attrs.evolve(config, backend=attrs.evolve(config.backend, cache_dir=temporary, cache_credentials=None))
     reporter("preprocess_start", dataset=str(datasets))
     processor = registry().implementation("processor", placement.processor.type)(placement.processor.options)
     try:
-        processed = cast(
-            "Processed",
-            preprocess(
-                config,
-                datasets,
-                seed=seed,
-                processor=processor,
-                progress=lambda stage, done, total: reporter("preprocess_progress", stage=stage, done=done, total=total),
-            ),
+        processed = preprocess(
+            config,
+            datasets,
+            seed=seed,
+            processor=processor,
+            progress=lambda stage, done, total: reporter("preprocess_progress", stage=stage, done=done, total=total),
         )
     finally:
         processor.close()
@@ -452,4 +458,3 @@ def _description(request: TrainRequest, processed: Processed, placement: Placeme
         "versions": {"core": __version__, "python": platform.python_version(), "torch": torch.__version__},
         "command": list(request.command),
     }
-

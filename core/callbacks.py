@@ -95,7 +95,7 @@ class Reporter:
             getattr(callback, f"on_{event}")(**details)
 
     def should_stop(self) -> bool:
-        return any([callback.should_stop() for callback in self.callbacks])
+        return any(callback.should_stop() for callback in self.callbacks)
 
 
 class TensorBoard(Callback):
@@ -109,22 +109,18 @@ class TensorBoard(Callback):
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError as error:
-            raise PluginError(
-                "TensorBoard is not installed", hint="pip install 'core[tensorboard]'"
-            ) from error
-        self._logdir, self._make, self._writer = logdir, SummaryWriter, None
+            raise PluginError("TensorBoard is not installed", hint="pip install 'core[tensorboard]'") from error
+        self._logdir, self._make = logdir, SummaryWriter
 
     def on_train_start(self, *, output_directory: Path, **details: Any) -> None:
         self._writer = self._make(self._logdir or str(output_directory / "tensorboard"))
 
     def on_epoch_end(self, *, step: int, scores: Scores, **details: Any) -> None:
-        assert self._writer is not None
         for tag, value in _flat(scores, "/"):
             self._writer.add_scalar(tag, value, step)
         self._writer.flush()
 
     def on_train_end(self, **details: Any) -> None:
-        assert self._writer is not None
         self._writer.close()
 
 

@@ -18,8 +18,9 @@ import attrs
 from core.errors import ModelError, StorageError
 
 if TYPE_CHECKING:
-    from core.config.sections import Config
     from torch import Tensor
+
+    from core.config.sections import Config
 
 WEIGHTS, CONFIG, METADATA = "model.safetensors", "config.json", "metadata.json"
 MODEL_FORMAT = 1
@@ -56,7 +57,9 @@ class RunFolder:
         """
         folder = cls(Path(path).expanduser().absolute())
         if not folder.path.is_dir():
-            raise ModelError("there is no such run folder", path=str(path), hint="Give the folder `core train` printed.")
+            raise ModelError(
+                "there is no such run folder", path=str(path), hint="Give the folder `core train` printed."
+            )
         if not folder.description.is_file():
             raise ModelError(
                 "this is not a run's folder: it has no description.json",

@@ -67,7 +67,7 @@ class Strategy:
 
     def backward(self, loss: Tensor) -> None:
         """Add the gradients of this worker's part of the loss, a scalar."""
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
 
     def step(self, max_norm: float | None = None) -> Tensor | None:
         """Clip by global norm, update, and clear the gradients. Returns the norm before clipping, if one was asked."""
@@ -89,7 +89,7 @@ class Strategy:
 
         Complete on rank 0; other ranks may get empty mappings. Every rank must call it.
         """
-        names = {parameter: name for name, parameter in self.module.named_parameters()}
+        names: dict[Tensor, str] = {parameter: name for name, parameter in self.module.named_parameters()}
         optimizer_state = {
             names[parameter]: {key: _on_cpu(value) for key, value in entry.items()}
             for parameter, entry in self.optimizer.state.items()
@@ -136,7 +136,7 @@ class TorchGroup(Strategy):
             torch.distributed.destroy_process_group()
 
     def backward(self, loss: Tensor) -> None:
-        (loss * self.world_size).backward()  # the wrapper averages over workers what should be a sum
+        super().backward(loss * self.world_size)  # the wrapper averages over workers what should be a sum
 
     def sum(self, tensor: Tensor) -> Tensor:
         torch.distributed.all_reduce(tensor)

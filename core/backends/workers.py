@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from multiprocessing.connection import Client, Connection, Listener, wait
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from core.errors import CoreError, WorkerFailed
 from core.training.loop import Report
@@ -45,20 +45,18 @@ def run_workers(job: Any, count: int, report: Report, logs: Path, *, every_batch
             return _listen(processes, connections, report, logs)
 
 
-def _listen(
-    processes: list[subprocess.Popen[bytes]], connections: list[Connection], report: Report, logs: Path
-) -> Any:
+def _listen(processes: list[subprocess.Popen[bytes]], connections: list[Connection], report: Report, logs: Path) -> Any:
     results: dict[int, Any] = {}
     failures: dict[int, CoreError | str] = {}
     open_ranks = {connection: rank for rank, connection in enumerate(connections)}
     deadline: float | None = None
     while open_ranks:
-        for ready in wait(list(open_ranks), timeout=0.5):
-            connection, rank = ready, open_ranks[ready]  # type: ignore[index]
+        for connection in cast("list[Connection]", wait(list(open_ranks), timeout=0.5)):
+            rank = open_ranks[connection]
             try:
-                kind, content = connection.recv()  # type: ignore[union-attr]
+                kind, content = connection.recv()
             except (EOFError, OSError):
-                del open_ranks[connection]  # type: ignore[arg-type]
+                del open_ranks[connection]
                 if rank not in results and rank not in failures:
                     failures[rank] = _cause(processes[rank])
                 continue
@@ -66,7 +64,7 @@ def _listen(
                 name, details = content
                 report(name, **details)
             elif kind == "should_stop":
-                connection.send(report.should_stop())  # type: ignore[union-attr]
+                connection.send(report.should_stop())
             elif kind == "result":
                 results[rank] = content
             else:
@@ -136,7 +134,11 @@ def _processes(count: int, logs: Path) -> Iterator[tuple[list[subprocess.Popen[b
                 command = [sys.executable, "-P", "-m", "core.backends.worker"]
                 processes.append(
                     subprocess.Popen(
-                        command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                        command,
+                        env=environment,
+                        stdin=subprocess.DEVNULL,
+                        stdout=log,
+                        stderr=log,
                         start_new_session=True,
                     )
                 )

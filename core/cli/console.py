@@ -66,8 +66,14 @@ class Console(Callback):
             from tqdm import tqdm
 
             self.bar = tqdm(
-                desc=what, total=total, initial=done, unit=unit, unit_scale=total >= 10_000, leave=False,
-                file=self.stream, dynamic_ncols=True,
+                desc=what,
+                total=total,
+                initial=done,
+                unit=unit,
+                unit_scale=total >= 10_000,
+                leave=False,
+                file=self.stream,
+                dynamic_ncols=True,
             )
         else:
             self.bar = _PlainBar(what, total, f" {unit}".strip(), self.stream)
@@ -133,7 +139,9 @@ class Console(Callback):
 def table(scores: Mapping[str, Mapping[str, Mapping[str, float]]]) -> str:
     """Metrics as text: a row for each metric of each feature, a column for each split."""
     splits = list(scores)
-    rows = list(dict.fromkeys((name, metric) for by in scores.values() for name, values in by.items() for metric in values))
+    rows = list(
+        dict.fromkeys((name, metric) for by in scores.values() for name, values in by.items() for metric in values)
+    )
     if len({name for name, _ in rows} - {"combined"}) == 1:
         rows = [row for row in rows if row[0] != "combined"]  # with one output it repeats that output's loss
     cells = [["", "", *splits]]

@@ -14,7 +14,11 @@ def add_config(parser: argparse.ArgumentParser) -> None:
     which.add_argument("-c", "--config", metavar="FILE", help="the YAML file that describes the model")
     which.add_argument("-cs", "--config-str", metavar="YAML", help="the same as text")
     parser.add_argument(
-        "--set", metavar="KEY=VALUE", action="append", default=[], dest="overrides",
+        "--set",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        dest="overrides",
         help="change a key of the config, as in trainer.epochs=3; may be repeated",
     )
 
@@ -27,13 +31,17 @@ def add_data(parser: argparse.ArgumentParser) -> None:
 
 def add_backend(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "-b", "--backend", metavar="BACKEND",
+        "-b",
+        "--backend",
+        metavar="BACKEND",
         help="local, ray, deepspeed, horovod, or a YAML mapping or file; merged over the config's section",
     )
 
 
 def add_seed(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("-rs", "--random-seed", type=int, default=42, metavar="N", help="seed of splits, weights and order (42)")
+    parser.add_argument(
+        "-rs", "--random-seed", type=int, default=42, metavar="N", help="seed of splits, weights and order (42)"
+    )
 
 
 def add_training(parser: argparse.ArgumentParser) -> None:
@@ -41,8 +49,12 @@ def add_training(parser: argparse.ArgumentParser) -> None:
     add_data(parser)
     add_backend(parser)
     add_seed(parser)
-    parser.add_argument("-od", "--output-directory", default="results", metavar="DIR", help="where runs are kept (results)")
-    parser.add_argument("--experiment-name", default="experiment", metavar="NAME", help="first part of the run's folder")
+    parser.add_argument(
+        "-od", "--output-directory", default="results", metavar="DIR", help="where runs are kept (results)"
+    )
+    parser.add_argument(
+        "--experiment-name", default="experiment", metavar="NAME", help="first part of the run's folder"
+    )
     parser.add_argument("--model-name", default="run", metavar="NAME", help="second part of the run's folder")
     start = parser.add_mutually_exclusive_group()
     start.add_argument("-mrp", "--model-resume-path", metavar="RUN", help="continue the run in this folder")
@@ -56,10 +68,14 @@ def add_training(parser: argparse.ArgumentParser) -> None:
 
 
 def add_prediction(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("-m", "--model-path", required=True, metavar="MODEL", help="the model folder, or its run's folder")
+    parser.add_argument(
+        "-m", "--model-path", required=True, metavar="MODEL", help="the model folder, or its run's folder"
+    )
     parser.add_argument("--dataset", required=True, metavar="DATA", help="file, folder, glob or URL")
     parser.add_argument(
-        "--split", choices=["full", "training", "validation", "test"], default="full",
+        "--split",
+        choices=["full", "training", "validation", "test"],
+        default="full",
         help="only the rows that training put into this split (full)",
     )
     parser.add_argument("-bs", "--batch-size", type=_positive, metavar="N", help="rows at a time")

@@ -106,7 +106,9 @@ def evaluate(
         for feature in features:
             targets = _targets(feature, block.table)
             gathered[feature.name].append((outputs[feature.name][scored], targets[scored]))
-    whole = {name: (torch.cat([o for o, _ in parts]), torch.cat([t for _, t in parts])) for name, parts in gathered.items()}
+    whole = {
+        name: (torch.cat([o for o, _ in parts]), torch.cat([t for _, t in parts])) for name, parts in gathered.items()
+    }
     rows = len(next(iter(whole.values()))[0])
     if not rows:
         raise DataError(
@@ -174,7 +176,9 @@ def _forward(
     with torch.inference_mode():
         for start in range(0, max(len(rows), 1), size):
             batch = rows[start : start + size]
-            parts.append({name: output.float().cpu() for name, output in network(batch.columns(torch.device(device))).items()})
+            parts.append(
+                {name: output.float().cpu() for name, output in network(batch.columns(torch.device(device))).items()}
+            )
             reporter("prediction_progress", rows=len(batch))
     return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
 
@@ -192,7 +196,9 @@ def _table(saved: SavedModel, outputs: dict[str, Tensor], block: EncodedBlock, i
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    columns: dict[str, Any] = {} if index is None else dict(zip(index.column_names, index.take(block.rows).columns, strict=True))
+    columns: dict[str, Any] = (
+        {} if index is None else dict(zip(index.column_names, index.take(block.rows).columns, strict=True))
+    )
     valid = None if block.valid.all() else pa.array(block.valid)
     for feature in saved.config.output_features:
         for suffix, values in feature.predictions(outputs[feature.name], saved.metadata[feature.name]).items():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import attrs
 
 from core.config.sections import Trainer
@@ -49,8 +51,8 @@ def learning_rate(trainer: Trainer, world_size: int) -> float:
     """The base rate. It grows with the number of workers where the batch does, and `learning_rate_scaling` asks."""
     if trainer.batch_size_per_worker is None:
         return trainer.learning_rate
-    factor = {"constant": 1.0, "linear": float(world_size), "sqrt": world_size**0.5}
-    return trainer.learning_rate * factor[trainer.learning_rate_scaling]
+    power = {"constant": 0.0, "linear": 1.0, "sqrt": 0.5}[trainer.learning_rate_scaling]
+    return trainer.learning_rate * math.pow(world_size, power)
 
 
 def not_applicable(trainer: Trainer) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import operator
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
@@ -88,9 +89,11 @@ def train(run: Run, progress: Progress) -> Progress:
         run.report("epoch_start", epoch=progress.epoch)
         for batch in run.loaders[TRAINING].batches(plan, progress.epoch, start=progress.batch):
             schedule = trainer.learning_rate_scheduler
-            rate = base_rate * factor(
-                schedule, progress.step, total_steps=total_steps, steps_per_round=round_steps
-            ) * Plateau(**progress.plateau).factor(schedule)
+            rate = (
+                base_rate
+                * factor(schedule, progress.step, total_steps=total_steps, steps_per_round=round_steps)
+                * Plateau(**progress.plateau).factor(schedule)
+            )
             for group in strategy.optimizer.param_groups:
                 group["lr"] = rate
             run.report("batch_start", step=progress.step)
@@ -199,7 +202,12 @@ def _evaluate(run: Run, progress: Progress, plan: BatchPlan) -> None:
             continue
         run.report("evaluation_start", split=name, rows=loader.split.rows)
         gathered = forward_split(
-            run.strategy.model, loader, evaluation, features, run.strategy, rows=loader.split.rows,
+            run.strategy.model,
+            loader,
+            evaluation,
+            features,
+            run.strategy,
+            rows=loader.split.rows,
             advance=lambda rows: run.report("evaluation_progress", rows=rows),
         )
         scores[name] = score(gathered, features, run.metadata)
@@ -234,7 +242,7 @@ def _judge(run: Run, progress: Progress, scores: Mapping[str, Mapping[str, Mappi
         return False
     field, metric = watched_metric(run.config)
     value, best = scores[VALIDATION][field][metric], progress.best_value
-    better = (lambda a, b: a > b) if _maximize(run.config, field, metric) else (lambda a, b: a < b)
+    better = operator.gt if _maximize(run.config, field, metric) else operator.lt
     if best is None or math.isnan(best) or better(value, best):
         progress.best_round, progress.best_value = progress.round, value
         _keep_best(run)

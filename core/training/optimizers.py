@@ -36,9 +36,7 @@ class Optimizer(ABC):
         if self.fused:
             arguments["fused"] = True
         make = getattr(torch.optim, self.torch_name)
-        made: torch.optim.Optimizer = make(
-            parameters, lr=learning_rate, weight_decay=self.weight_decay, **arguments
-        )
+        made: torch.optim.Optimizer = make(parameters, lr=learning_rate, weight_decay=self.weight_decay, **arguments)
         return made
 
 

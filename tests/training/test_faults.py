@@ -62,8 +62,8 @@ def children(pid: int) -> list[int]:
 
 def assert_equal(actual: dict[str, Any], expected: dict[str, Any]) -> None:
     assert actual.keys() == expected.keys()
-    for name in expected:
-        assert actual[name].equal(expected[name]), name
+    for name, tensor in expected.items():
+        assert actual[name].equal(tensor), name
 
 
 @pytest.mark.parametrize("workers", [1, 2])

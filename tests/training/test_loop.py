@@ -67,7 +67,12 @@ def test_callbacks_hear_of_a_run_on_the_coordinator(train, config, workers):
     config["backend"]["trainer"] = {"num_workers": workers}
     train(config, callbacks=(events,))
     assert events.seen == [
-        "train_start", "epoch_end 0", "checkpoint 5", "epoch_end 1", "checkpoint 10", "train_end",
+        "train_start",
+        "epoch_end 0",
+        "checkpoint 5",
+        "epoch_end 1",
+        "checkpoint 10",
+        "train_end",
     ]
 
 
@@ -76,7 +81,7 @@ def test_a_callback_can_stop_a_run(train, config, workers):
     events = Events(stop_after=1)
     config["trainer"]["epochs"] = 50
     config["backend"]["trainer"] = {"num_workers": workers}
-    run, losses = train(config, callbacks=(events,))
+    _, losses = train(config, callbacks=(events,))
     assert len(losses) == 2 * 5
     assert events.seen[-1] == "train_end"
 
