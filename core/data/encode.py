@@ -16,7 +16,7 @@ from core.data.passes import FindEdges, used_rows
 from core.data.sources import DataSource, FileSource, TableSource, missing_columns, open_source
 from core.data.splits import SPLITS, UNUSED, SplitSummary, membership, split_column
 from core.errors import DataError
-from core.features.base import Metadata
+from core.features.base import Metadata, OutputFeature
 
 BLOCK_ROWS = 1 << 16
 
@@ -25,13 +25,16 @@ class EncodedBlock(NamedTuple):
     """Consecutive rows of a dataset, encoded.
 
     Attributes:
-        table: one column a feature, without nulls; a row that is not valid holds arbitrary values.
-        valid: bool, one a row: False where a feature that drops such rows has no value.
+        table: one column a feature, without nulls; where a row is not valid, or not labelled, the columns of the
+            inputs, or of the targets, hold arbitrary values.
+        valid: bool, one a row: False where an input that drops such rows has no value.
+        labelled: the same of the targets; True everywhere where they were not asked for.
         rows: int64, the rows' numbers in the dataset, from 0.
     """
 
     table: pa.Table
     valid: np.ndarray
+    labelled: np.ndarray
     rows: np.ndarray
 
 
@@ -135,25 +138,33 @@ def _block(
     if problems:
         raise DataError(problem for found in problems.values() for problem in found)
     values = columnwise.fill(columns, values, edges, first_row)
-    valid, dropped = columnwise.kept_rows(columns, values, len(rows))
-    known = {name: array.filter(pa.array(valid)) for name, array in values.items()} if dropped else values
-    arrays, problems = columnwise.encode(columns, known, metadata, rows[valid])
+    # A target that is missing must not cost the row its prediction, so inputs and targets are told apart.
+    targets = [column for column in columns if isinstance(column.feature, OutputFeature)]
+    inputs = [column for column in columns if column not in targets]
+    (left, valid), (right, labelled) = (_encoded(part, metadata, values, rows) for part in (inputs, targets))
+    schema = storage_schema(columns, metadata)
+    return EncodedBlock(pa.table([*left, *right], schema=schema), valid, labelled, rows)
+
+
+def _encoded(
+    columns: Sequence[Column], metadata: Mapping[str, Metadata], values: Mapping[str, pa.Array], rows: np.ndarray
+) -> tuple[list[pa.Array], np.ndarray]:
+    """The stored columns, and the rows that none of these features drops; in the others a value is arbitrary."""
+    kept, dropped = columnwise.kept_rows(columns, values, len(rows))
+    known = {name: array.filter(pa.array(kept)) for name, array in values.items()} if dropped else values
+    arrays, problems = columnwise.encode(columns, known, metadata, rows[kept])
     if problems:
         raise DataError(problem for found in problems.values() for problem in found)
-    schema = storage_schema(columns, metadata)
     if not dropped:
-        return EncodedBlock(pa.table(arrays, schema=schema), valid, rows)
-    if not valid.any():
-        return EncodedBlock(_zeros(schema, len(rows)), valid, rows)
-    # A row that is not valid repeats the valid one before it, or the first.
-    source_rows = pa.array(np.maximum(np.cumsum(valid) - 1, 0))
-    return EncodedBlock(pa.table([array.take(source_rows) for array in arrays], schema=schema), valid, rows)
+        return arrays, kept
+    if not kept.any():
+        return [_zeros(field.type, len(rows)) for field in storage_schema(columns, metadata)], kept
+    # A row that is dropped repeats the one before it that is not, or the first.
+    source_rows = pa.array(np.maximum(np.cumsum(kept) - 1, 0))
+    return [array.take(source_rows) for array in arrays], kept
 
 
-def _zeros(schema: pa.Schema, rows: int) -> pa.Table:
-    def zeros(kind: pa.DataType) -> pa.Array:
-        if pa.types.is_fixed_size_list(kind):
-            return pa.FixedSizeListArray.from_arrays(pa.array(np.zeros(rows * kind.list_size, np.int32)), type=kind)
-        return pa.array(np.zeros(rows, np.int8)).cast(kind)
-
-    return pa.table([zeros(field.type) for field in schema], schema=schema)
+def _zeros(kind: pa.DataType, rows: int) -> pa.Array:
+    if pa.types.is_fixed_size_list(kind):
+        return pa.FixedSizeListArray.from_arrays(pa.array(np.zeros(rows * kind.list_size, np.int32)), type=kind)
+    return pa.array(np.zeros(rows, np.int8)).cast(kind)

@@ -83,7 +83,7 @@ def evaluate(
     batch_size: int | None = None,
     index_column: str | None = None,
 ) -> Evaluation:
-    """Metrics over all rows that have every target, and the predictions of all rows.
+    """Metrics over all rows that have every target, and the predictions of all rows, as `predict` gives them.
 
     Raises:
         DataError: no row has its targets.
@@ -102,7 +102,7 @@ def evaluate(
     for block in _blocks(saved, dataset, split=split, outputs=True):
         outputs = _forward(network, block.table, saved, placement.device, batch_size, reporter)
         tables.append(_table(saved, outputs, block, index))
-        scored = torch.from_numpy(block.valid)
+        scored = torch.from_numpy(block.valid & block.labelled)
         for feature in features:
             targets = _targets(feature, block.table)
             gathered[feature.name].append((outputs[feature.name][scored], targets[scored]))

@@ -25,6 +25,7 @@ def joined(blocks: Any) -> EncodedBlock:
     return EncodedBlock(
         pa.concat_tables([block.table for block in found]),
         np.concatenate([block.valid for block in found]),
+        np.concatenate([block.labelled for block in found]),
         np.concatenate([block.rows for block in found]),
     )
 
@@ -56,6 +57,7 @@ def test_a_split_is_the_one_of_training(
         assert found.table.equals(part.read(0, part.rows))
         assert found.rows.tolist() == part.row_numbers().to_pylist()
         assert found.valid.all()
+        assert found.labelled.all()
 
 
 def test_inputs_need_no_targets(run: Run, make_config: MakeConfig, rows: Any) -> None:
@@ -84,13 +86,19 @@ def test_rows_that_training_would_drop_stay_and_are_marked(run: Run, make_config
     assert not any(column.null_count for table in (some.table, none.table) for column in table.columns)
 
 
-def test_rows_without_a_target_are_marked_in_evaluation(run: Run, make_config: MakeConfig, rows: Any) -> None:
+def test_rows_without_a_target_are_marked_and_keep_their_inputs(run: Run, make_config: MakeConfig, rows: Any) -> None:
     config = make_config()
     stored = run(config, rows)
     data = {**rows, "y": [None, *rows["y"][1:]]}
 
-    assert joined(encode_inputs(config, stored.metadata, data, outputs=True)).valid.tolist() == [False] + [True] * 199
-    assert joined(encode_inputs(config, stored.metadata, data)).valid.all()
+    inputs = joined(encode_inputs(config, stored.metadata, data))
+    both = joined(encode_inputs(config, stored.metadata, data, outputs=True))
+
+    assert inputs.labelled.all()
+    assert both.labelled.tolist() == [False] + [True] * 199
+    assert both.valid.all()
+    assert both.table.select(["x", "c"]).equals(inputs.table)
+    assert both.table["y"].null_count == 0
 
 
 @pytest.mark.parametrize("strategy", ["ffill", "bfill"])
