@@ -28,9 +28,20 @@ def draw_learning_curves(statistics: dict[str, dict[str, dict[str, list[float]]]
     )
     across = min(3, len(plots))
     down = -(-len(plots) // across)
-    figure = Figure(figsize=(4.5 * across, 3.2 * down), layout="constrained")
+    width, height = 4.5 * across, 3.2 * down
+    figure = Figure(figsize=(width, height))
     FigureCanvasAgg(figure)
-    for axes, (feature, metric) in zip(figure.subplots(down, across, squeeze=False).flat, plots, strict=False):
+    # In inches, for titles and labels of one line; a layout engine would draw everything three times to find out.
+    figure.subplots_adjust(
+        left=0.6 / width,
+        right=1 - 0.2 / width,
+        bottom=0.5 / height,
+        top=1 - 0.4 / height,
+        wspace=0.25,
+        hspace=0.45,
+    )
+    for number, (feature, metric) in enumerate(plots, 1):
+        axes = figure.add_subplot(down, across, number)
         for split, features in statistics.items():
             values = features.get(feature, {}).get(metric)
             if values:
@@ -40,7 +51,5 @@ def draw_learning_curves(statistics: dict[str, dict[str, dict[str, list[float]]]
         axes.set_xlabel("evaluation")
         axes.grid(alpha=0.3)
         axes.legend(fontsize=8)
-    for axes in list(figure.axes)[len(plots) :]:
-        axes.set_visible(False)
     with storage_errors("write", path):
         figure.savefig(path, dpi=100)
