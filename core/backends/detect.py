@@ -23,3 +23,10 @@ def external_launcher(environment: Mapping[str, str] = os.environ) -> str | None
     if {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"} <= environment.keys():
         return "torchrun"
     return None
+
+
+def is_coordinator(environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether this process does what is done once: it was started alone, or is the first of a launcher's group."""
+    if external_launcher(environment) is None:
+        return True
+    return int(environment.get("HOROVOD_RANK") or environment["RANK"]) == 0

@@ -14,7 +14,8 @@ from core.errors import ConfigError, PluginError
 from core.registry import registry
 from core.specs import StrategySpec
 
-MULTI_PROCESS_DEFAULT = {"deepspeed": "deepspeed", "horovod": "horovod"}
+OWN_STRATEGY = ("deepspeed", "horovod")
+"""Backend types, and launchers, that are named after the strategy they run unless the config says otherwise."""
 
 
 @attrs.frozen(kw_only=True)
@@ -58,7 +59,7 @@ def place(backend: Backend) -> Placement:
         PluginError: a chosen plugin cannot be used.
     """
     launcher = external_launcher()
-    kind = backend.type or "local"
+    kind = backend.type or (launcher if launcher in OWN_STRATEGY else "local")
     if kind == "ray":
         raise PluginError(
             "the ray backend is not part of this version of core",
@@ -69,7 +70,7 @@ def place(backend: Backend) -> Placement:
         )
     device = _device(backend)
     workers, notes = _workers(backend, launcher, device)
-    strategy = backend.trainer.strategy or _default("strategy", MULTI_PROCESS_DEFAULT.get(kind, _for_workers(workers)))
+    strategy = backend.trainer.strategy or _default("strategy", kind if kind in OWN_STRATEGY else _for_workers(workers))
     if not is_distributed(strategy) and workers > 1:
         raise ConfigError(
             f"strategy {strategy.type!r} runs in one process",
@@ -96,7 +97,10 @@ def place(backend: Backend) -> Placement:
 
 
 def _default(kind: Literal["processor", "strategy"], name: str) -> Selected:
-    return Selected(type=name, options=registry().spec(kind, name).options())
+    try:
+        return Selected(type=name, options=registry().spec(kind, name).options())
+    except PluginError as error:
+        raise PluginError([attrs.evolve(error.problems[0], path="backend.type")]) from None
 
 
 def _for_workers(workers: int) -> str:
@@ -127,7 +131,7 @@ def _workers(backend: Backend, launcher: str | None, device: str) -> tuple[int, 
         ignored = [f"backend.trainer.num_workers does not apply: {launcher} started {size} workers"]
         return size, ignored if asked not in (None, size) else []
     chosen = backend.trainer.strategy
-    spread = backend.type in MULTI_PROCESS_DEFAULT or (chosen is not None and is_distributed(chosen))
+    spread = backend.type in OWN_STRATEGY or (chosen is not None and is_distributed(chosen))
     gpus = torch.cuda.device_count() if device == "cuda" else 0
     workers = asked or (max(1, gpus) if spread else 1)
     if device == "cuda" and workers > gpus:
