@@ -6,6 +6,8 @@ from pathlib import Path
 
 from core.run import storage_errors
 
+COLOURS = {"training": "tab:blue", "validation": "tab:orange", "test": "tab:green"}
+
 
 def draw_learning_curves(statistics: dict[str, dict[str, dict[str, list[float]]]], path: Path) -> None:
     """Write a PNG of every metric of every output feature over evaluations.
@@ -16,13 +18,16 @@ def draw_learning_curves(statistics: dict[str, dict[str, dict[str, list[float]]]
     # Not pyplot: it keeps global state and may look for a display.
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
 
+    names = {name for features in statistics.values() for name in features}
     plots = sorted(
         {
             (feature, metric)
             for features in statistics.values()
             for feature, metrics in features.items()
             for metric in metrics
+            if feature != "combined" or len(names) > 2  # with one output it repeats that output's loss
         },
         key=lambda plot: (plot[0] != "combined", plot[0], plot[1] != "loss", plot[1]),
     )
@@ -46,9 +51,10 @@ def draw_learning_curves(statistics: dict[str, dict[str, dict[str, list[float]]]
             values = features.get(feature, {}).get(metric)
             if values:
                 marker = "o" if len(values) == 1 else None
-                axes.plot(range(1, len(values) + 1), values, label=split, marker=marker)
+                axes.plot(range(1, len(values) + 1), values, label=split, marker=marker, color=COLOURS[split])
         axes.set_title(f"{feature}: {metric}", fontsize=10)
         axes.set_xlabel("evaluation")
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.grid(alpha=0.3)
         axes.legend(fontsize=8)
     with storage_errors("write", path):
