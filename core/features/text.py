@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import attrs
 
 from core.config.fields import at_least_0, at_least_1, dropout_rate, setting
+from core.errors import DataError
 from core.features import columns
 from core.features.base import InputFeature, Metadata, Summary
 from core.model.options import Activation, Norm, Reduction, check_heads
@@ -102,24 +103,29 @@ ENCODERS: dict[str, type[TextEncoder]] = {
 
 
 class TextSummary(Summary):
-    """How often each token occurs, and the length of the longest text."""
+    """How often each token occurs, the length of the longest text, and the number of texts."""
 
     def __init__(self, preprocessing: TextPreprocessing) -> None:
         self.preprocessing = preprocessing
         self.counts: Counter[str] = Counter()
         self.longest = 0
+        self.texts = 0
 
     def update(self, values: pa.Array) -> None:
         tokens, _, lengths = tokenize(values.fill_null(self.preprocessing.fill_value), self.preprocessing)
         counts, _ = columns.counts(tokens)
         self.counts.update(counts)
         self.longest = max(self.longest, int(lengths.max(initial=0)))
+        self.texts += len(values) - values.null_count
 
     def merge(self, other: TextSummary) -> None:
         self.counts.update(other.counts)
         self.longest = max(self.longest, other.longest)
+        self.texts += other.texts
 
     def finish(self) -> Metadata:
+        if not self.texts:
+            raise DataError("has no values", expected="at least one text", hint="All rows of the column are empty.")
         words = columns.by_frequency(self.counts)
         words = [word for word in words if word not in (PAD, UNKNOWN)][: self.preprocessing.most_common]
         length = min(max(self.longest, 1), self.preprocessing.max_sequence_length)

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from core.errors import DataError
 from core.features.text import TextInput, TextPreprocessing
 
 
@@ -70,7 +71,11 @@ def test_empty_and_missing_texts_are_padding_alone(learn, encode):
 
     assert encode(feature, [None, "", "  "], metadata) == [[0, 0]] * 3
     assert encode(feature, [], metadata) == []
-    assert learn(feature, [None])["length"] == 1
+
+
+def test_a_column_without_texts_is_refused(learn):
+    with pytest.raises(DataError, match="has no values"):
+        learn(_text(), [None, "  "])
 
 
 def test_missing_texts_can_be_filled(learn, encode):
@@ -89,6 +94,7 @@ def test_missing_texts_can_be_filled(learn, encode):
 )
 def test_partitions_cannot_change_anything(learn, encode, values, data, tokenizer):
     feature = _text(tokenizer=tokenizer, most_common=3, max_sequence_length=4)
+    values = [*values, "b"]  # a column of nothing but blanks is refused
     cuts = data.draw(st.lists(st.integers(0, len(values)), max_size=4))
     cut = data.draw(st.integers(0, len(values)))
 
