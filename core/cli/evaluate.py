@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 
+from core.backends.detect import is_coordinator
 from core.cli.options import add_prediction
 
 
@@ -14,14 +15,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    if not is_coordinator():
+        return 0  # a launcher started several of us, and the work is not divided
     from core.api import read_config
     from core.callbacks import Reporter
     from core.cli.console import Console, table
     from core.prediction import evaluate, predictions_path, write_predictions
-    from core.run import open_model, without_nan, write_json
+    from core.run import open_model, storage_errors, without_nan, write_json
 
     saved = open_model(args.model_path)
     target = predictions_path(args.output, args.output_directory)
+    with storage_errors("create", target.parent):
+        target.parent.mkdir(parents=True, exist_ok=True)
     console = Console(quiet=args.quiet)
     result = evaluate(
         saved,
@@ -33,7 +38,6 @@ def run(args: argparse.Namespace) -> int:
         reporter=Reporter([console]),
     )
     written = {"statistics": str(target.with_name("test_statistics.json"))}
-    target.parent.mkdir(parents=True, exist_ok=True)
     write_json(target.with_name("test_statistics.json"), without_nan(result.metrics))
     if not args.skip_save_predictions:
         with write_predictions(target) as write:

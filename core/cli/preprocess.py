@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 
+from core.backends.detect import is_coordinator
 from core.cli.options import add_backend, add_config, add_data, add_seed, config_of
 
 
@@ -17,6 +18,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    if not is_coordinator():
+        return 0  # a launcher started several of us, and the work is not divided
     from core.api import preprocess
     from core.cli.console import Console
 
