@@ -17,7 +17,7 @@ from core.backends.placement import Placement, place
 from core.callbacks import Callback, Reporter
 from core.config import load, loads
 from core.config.sections import Backend, Config
-from core.errors import ConfigError, CoreError, DataError, Interrupted
+from core.errors import ConfigError, CoreError, DataError, Interrupted, UserError
 from core.run import RunFolder, open_model, read_json, without_nan, write_json
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("core")
 
 DEFAULT_SEED = 42
+MAX_SEED = 2**63 - 1
 ConfigSource = str | os.PathLike[str] | Mapping[str, Any] | Config
 BackendSource = str | Mapping[str, Any] | None
 
@@ -282,6 +283,8 @@ def train(request: TrainRequest, callbacks: Sequence[Callback] = ()) -> Run:
     def prepare() -> Job:
         for note in [*placement.notes, *not_applicable(config.trainer)]:
             log.info(note)
+        if request.resume is None:  # said now, not after preprocessing
+            RunFolder.parent_of(request.output_directory, request.experiment_name, request.model_name)
         processed = _preprocess(
             config, request.datasets, request.seed, placement, reporter, keep=request.save_processed
         )
@@ -368,6 +371,8 @@ def _preprocess(
     from core.data import preprocess
     from core.registry import registry
 
+    if not 0 <= seed <= MAX_SEED:
+        raise UserError("is no seed", path="--random-seed", found=seed, expected=f"0 to {MAX_SEED}")
     if not keep:
         temporary = tempfile.mkdtemp(prefix="core-processed-")
         _remove_at_exit(temporary)
@@ -397,7 +402,7 @@ def _remove_at_exit(folder: str) -> None:
 
 def config_of_run(folder: RunFolder, *, backend: BackendSource = None, overrides: Sequence[str] = ()) -> Config:
     """The config of an earlier run. Credentials are never saved; give them again through `backend`."""
-    saved = dict(read_json(folder.description)["config"])
+    saved = dict(read_json(folder.description, "config")["config"])
     if isinstance(saved["backend"].get("cache_credentials"), Mapping):
         saved["backend"] = {**saved["backend"], "cache_credentials": None}
     return load(saved, backend=backend, overrides=overrides)
@@ -422,7 +427,7 @@ def _resumed(request: TrainRequest, folder: RunFolder) -> TrainRequest:
             path=str(folder.path),
             hint="Leave --config out to use the run's own. The rest of `trainer`, and `backend`, may change.",
         )
-    described = read_json(folder.description)
+    described = read_json(folder.description, "datasets", "random_seed")
     datasets = request.datasets
     if not datasets:
         if described["datasets"] is None:

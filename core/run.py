@@ -7,6 +7,7 @@ import hashlib
 import json
 import math
 import os
+import re
 import shutil
 import uuid
 from collections.abc import Iterator, Mapping
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from core.errors import ModelError, StorageError
+from core.errors import ConfigError, ModelError, StorageError, UserError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -35,9 +36,8 @@ class RunFolder:
     @classmethod
     def create(cls, output_directory: str | os.PathLike[str], experiment: str, model: str) -> RunFolder:
         """A new folder; `_1`, `_2`, … is added where the name is taken. Safe against runs that start together."""
-        base = Path(output_directory).expanduser()
+        base = cls.parent_of(output_directory, experiment, model)
         with storage_errors("create", base):
-            base.mkdir(parents=True, exist_ok=True)
             number = 0
             while True:
                 path = base / (f"{experiment}_{model}" + (f"_{number}" if number else ""))
@@ -47,6 +47,21 @@ class RunFolder:
                     number += 1
                 else:
                     return cls(path.absolute())
+
+    @staticmethod
+    def parent_of(output_directory: str | os.PathLike[str], experiment: str, model: str) -> Path:
+        """The folder, which now exists, that `create` would make a run's folder in.
+
+        Raises:
+            UserError: it cannot be made, or the names are none of a folder.
+        """
+        for option, name in (("--experiment-name", experiment), ("--model-name", model)):
+            if re.search(r"[/\\\0]", name):
+                raise UserError("cannot be part of a folder's name", path=option, found=name, expected="no slash in it")
+        base = Path(output_directory).expanduser()
+        with storage_errors("create", base):
+            base.mkdir(parents=True, exist_ok=True)
+        return base
 
     @classmethod
     def existing(cls, path: str | os.PathLike[str]) -> RunFolder:
@@ -182,14 +197,16 @@ def open_model(path: str | os.PathLike[str]) -> SavedModel:
             expected=f"format {MODEL_FORMAT}",
             hint="Train it again, or load it with the version of core that wrote it.",
         )
+    _require(folder / METADATA, metadata, "features", "weights_sha256", "random_seed")
     if hashlib.sha256((folder / WEIGHTS).read_bytes()).hexdigest() != metadata["weights_sha256"]:
         raise _damaged(folder / WEIGHTS, "its checksum differs from the one in metadata.json")
-    return SavedModel(
-        path=folder,
-        config=load(read_json(folder / CONFIG)),
-        metadata=metadata["features"],
-        seed=metadata["random_seed"],
-    )
+    try:
+        config = load(read_json(folder / CONFIG, "input_features", "output_features"))
+    except ConfigError as error:
+        raise _damaged(folder / CONFIG, str(error)) from error
+    names = [feature.name for feature in (*config.input_features, *config.output_features)]
+    _require(folder / METADATA, metadata["features"], *names)
+    return SavedModel(path=folder, config=config, metadata=metadata["features"], seed=metadata["random_seed"])
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -209,16 +226,26 @@ def without_nan(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def read_json(path: Path) -> Any:
-    """A JSON file of a run or model.
+def read_json(path: Path, *keys: str) -> Any:
+    """A JSON file of a run or model: an object with at least these keys, where any are named.
 
     Raises:
         ModelError: it is missing or damaged.
     """
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        value = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise _damaged(path, str(error)) from error
+    if keys:
+        _require(path, value, *keys)
+    return value
+
+
+def _require(path: Path, value: Any, *keys: str) -> None:
+    if not isinstance(value, dict):
+        raise _damaged(path, "it holds no object")
+    if absent := [key for key in keys if key not in value]:
+        raise _damaged(path, f"{', '.join(map(repr, absent))} missing")
 
 
 @contextlib.contextmanager

@@ -40,13 +40,13 @@ class _PlainBar:
 
 
 class Console(Callback):
-    """Progress and tables on `stream`."""
+    """Progress and tables on `stream`, by default stderr."""
 
     throttled = True
 
-    def __init__(self, *, quiet: bool = False, stream: TextIO = sys.stderr) -> None:
+    def __init__(self, *, quiet: bool = False, stream: TextIO | None = None) -> None:
         self.quiet = quiet
-        self.stream = stream
+        self.stream = stream or sys.stderr
         self.bar: Bar | None = None
         self.stage = ""
         self.done = 0

@@ -30,10 +30,15 @@ class Datasets:
         if self.dataset is not None and apart:
             raise DataError(
                 f"both a dataset and a {apart[0].replace('_', ' ')} are given",
-                hint="give one dataset that is split, or one for each split",
+                path=_option(apart[0]),
+                hint="Give --dataset alone, which is split, or one for each split.",
             )
         if apart and self.training_set is None:
-            raise DataError(f"a {apart[0].replace('_', ' ')} is given but no training set")
+            raise DataError(
+                f"a {apart[0].replace('_', ' ')} is given but no training set",
+                path=_option(apart[0]),
+                hint="Give --training-set too.",
+            )
 
     def __bool__(self) -> bool:
         return any(True for _ in self._given())
@@ -53,13 +58,17 @@ class Datasets:
             DataError: there is none.
         """
         if not self:
-            raise DataError("no dataset is given", hint="name a file, a folder or a glob")
+            raise DataError("no dataset is given", path="--dataset", hint="Name a file, a folder or a glob.")
         return [(None if name == "dataset" else name.removesuffix("_set"), value) for name, value in self._given()]
 
     def _given(self) -> Iterator[tuple[str, Any]]:
         for field in attrs.fields(Datasets):
             if (value := getattr(self, field.name)) is not None:
                 yield field.name, value
+
+
+def _option(name: str) -> str:
+    return "--" + name.replace("_", "-")
 
 
 def _plain(value: Any) -> str | list[str] | None:

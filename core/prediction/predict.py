@@ -10,10 +10,10 @@ import attrs
 from core.backends.placement import Placement, place
 from core.callbacks import Reporter
 from core.config.sections import Backend
-from core.errors import DataError
+from core.errors import DataError, ModelError
 from core.features.base import OutputFeature
 from core.prediction.output import Write, collect
-from core.run import SavedModel
+from core.run import WEIGHTS, SavedModel
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -124,7 +124,14 @@ def _network(saved: SavedModel, placement: Placement) -> torch.nn.Module:
     from core.model import build
 
     network = build(saved.config, saved.metadata)
-    network.load_state_dict(saved.weights())
+    try:
+        network.load_state_dict(saved.weights())
+    except RuntimeError as error:
+        raise ModelError(
+            f"its weights do not fit its config: {error}",
+            path=str(saved.path / WEIGHTS),
+            hint="Copy the model folder again, or train it again.",
+        ) from error
     return network.to(placement.device).eval()
 
 
