@@ -305,7 +305,6 @@ def train(request: TrainRequest, callbacks: Sequence[Callback] = ()) -> Run:
             strategy=placement.strategy,
             loader=placement.loader,
             device=placement.device,
-            threads=None,
         )
 
     with _resumable(reporter):

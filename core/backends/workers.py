@@ -17,7 +17,7 @@ from multiprocessing.connection import Client, Connection, Listener, wait
 from pathlib import Path
 from typing import Any, cast
 
-from core.errors import CoreError, WorkerFailed
+from core.errors import CoreError, Interrupted, WorkerFailed
 from core.training.loop import Report
 
 ADDRESS, KEY = "CORE_WORKER_ADDRESS", "CORE_WORKER_KEY"
@@ -41,8 +41,13 @@ def run_workers(job: Any, count: int, report: Report, logs: Path, *, every_batch
     with _processes(count, logs) as (processes, connections):
         for connection in connections:
             connection.send((job, every_batch))
-        with _forward_interrupts(processes):
-            return _listen(processes, connections, report, logs)
+        with _forward_interrupts(processes) as asked:
+            try:
+                return _listen(processes, connections, report, logs)
+            except WorkerFailed:
+                if asked.is_set():  # a worker that had not begun its loop yet simply ends
+                    raise Interrupted("stopped before training had begun") from None
+                raise
 
 
 def _listen(processes: list[subprocess.Popen[bytes]], connections: list[Connection], report: Report, logs: Path) -> Any:
@@ -185,16 +190,18 @@ def _end(processes: list[subprocess.Popen[bytes]]) -> None:
 
 
 @contextlib.contextmanager
-def _forward_interrupts(processes: list[subprocess.Popen[bytes]]) -> Iterator[None]:
-    """Ctrl-C, once, asks the workers to save and stop; a second one ends them at once."""
+def _forward_interrupts(processes: list[subprocess.Popen[bytes]]) -> Iterator[threading.Event]:
+    """Ctrl-C, once, asks the workers to save and stop; a second one ends them at once. The event tells of the first."""
+    asked = threading.Event()
 
     def ask() -> None:
+        asked.set()
         for process in processes:
             if process.poll() is None:
                 process.send_signal(signal.SIGINT)
 
     with on_interrupt(ask):
-        yield
+        yield asked
 
 
 @contextlib.contextmanager

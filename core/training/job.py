@@ -37,7 +37,6 @@ class Job:
         initial_weights: a model folder to start from, or None.
         strategy, loader: chosen plugins with their options.
         device: ``cpu`` or ``cuda``; on CUDA a worker takes the device of its LOCAL_RANK.
-        threads: CPU threads of a worker, or None for torch's own choice.
     """
 
     config: Config
@@ -50,7 +49,6 @@ class Job:
     strategy: Selected
     loader: Selected
     device: str
-    threads: int | None
 
 
 def make_strategy(chosen: Selected, device: str) -> Strategy:
@@ -62,8 +60,6 @@ def make_strategy(chosen: Selected, device: str) -> Strategy:
 
 def run_job(job: Job, strategy: Strategy, report: Report, interrupted: Callable[[], bool]) -> Progress:
     """Train as this worker. The strategy has started; whoever started it stops it."""
-    if job.threads is not None:
-        torch.set_num_threads(job.threads)
     folder = RunFolder(job.run_folder)
     processed = Processed.open(*job.processed)
     loader_class = registry().implementation("loader", job.loader.type)
