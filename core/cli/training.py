@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 from core.api import Run, TrainRequest, config_of_run, train
@@ -42,8 +43,18 @@ def request_of(args: argparse.Namespace) -> TrainRequest:
         save_progress=not args.skip_save_progress,
         save_statistics=not args.skip_save_training_statistics,
         save_processed=not args.skip_save_processed_input,
-        command=tuple(sys.argv),
+        command=tuple(_without_secrets(sys.argv)),
     )
+
+
+def _without_secrets(words: list[str]) -> Iterator[str]:
+    """The command line, with values that may hold credentials left out; what they came to is in the saved config."""
+    hide = False
+    for word in words:
+        option, equals, _ = word.partition("=")
+        holds = option.replace("_", "-") in ("-b", "--backend", "-cs", "--config-str", "--set")
+        yield "…" if hide else f"{option}=…" if holds and equals else word
+        hide = holds and not equals
 
 
 def train_as_asked(args: argparse.Namespace, request: TrainRequest) -> Run:

@@ -47,8 +47,8 @@ class Datasets:
         return ", ".join(_shown(value) for _, value in self._given())
 
     def described(self) -> dict[str, Any] | None:
-        """The arguments that make these datasets again, as plain JSON; None where one is in memory."""
-        described = {name: _plain(value) for name, value in self._given()}
+        """The arguments that make these datasets again, from any folder, as JSON; None where one is in memory."""
+        described = {name: _absolute(_plain(value)) for name, value in self._given()}
         return None if None in described.values() else described
 
     def parts(self) -> list[tuple[str | None, Any]]:
@@ -77,6 +77,14 @@ def _plain(value: Any) -> str | list[str] | None:
     if isinstance(value, list | tuple) and all(isinstance(item, str | os.PathLike) for item in value):
         return [os.fspath(item) for item in value]
     return None
+
+
+def _absolute(plain: str | list[str] | None) -> str | list[str] | None:
+    from core.storage import is_url
+
+    if isinstance(plain, list):
+        return [path if is_url(path) else os.path.abspath(path) for path in plain]
+    return plain if plain is None or is_url(plain) else os.path.abspath(os.path.expanduser(plain))
 
 
 def _shown(value: Any) -> str:

@@ -136,7 +136,7 @@ def is_zombie(pid: int) -> bool:
 def test_a_group_started_by_torchrun_equals_a_group_of_our_own(long_run, tmp_path):
     expected = finish([*long_run, "--set", "trainer.epochs=4"], tmp_path / "own", 2)
     command = [
-        sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "0",
+        sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
         "-m", "core", "train", *long_run, "--set", "trainer.epochs=4",
         "--output-directory", str(tmp_path / "launched"), "--quiet",
     ]  # fmt: skip
