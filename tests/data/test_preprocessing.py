@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -236,10 +237,11 @@ def test_datasets_that_do_not_go_together(run: Run, make_config: MakeConfig, giv
 
 
 def test_datasets_can_be_described_and_given_again() -> None:
-    given = Datasets(training_set="a.csv", test_set=["b.csv", Path("c.csv")])
+    given = Datasets(training_set="a.csv", test_set=[Path("b.csv"), "s3://bucket/c.csv"])
 
-    assert given.described() == {"training_set": "a.csv", "test_set": ["b.csv", "c.csv"]}
-    assert str(given) == "a.csv, b.csv, c.csv"
+    here = os.path.abspath
+    assert given.described() == {"training_set": here("a.csv"), "test_set": [here("b.csv"), "s3://bucket/c.csv"]}
+    assert str(given) == "a.csv, b.csv, s3://bucket/c.csv"
     assert Datasets(dataset={"a": [1]}).described() is None
     assert not Datasets()
 
