@@ -28,7 +28,10 @@ class NumberPreprocessing:
 
     missing_value_strategy: Strategy = setting("fill_with_const", doc="What happens where a value is missing.")
     fill_value: float = setting(0.0, doc="The value that `fill_with_const` puts in, in the units of the dataset.")
-    normalization: Normalization | None = setting("zscore", doc="How values are scaled; null leaves them as they are.")
+    normalization: Normalization | None = setting(
+        "zscore",
+        doc="How values are scaled; null leaves them as they are. The network limits inputs under zscore and iqr softly.",
+    )
 
 
 @attrs.frozen(kw_only=True)
@@ -201,7 +204,7 @@ class NumberInput(NumberColumn, InputFeature):
     def build_encoder(self, metadata: Metadata) -> nn.Module:
         from core.model.modules import scalar_encoder
 
-        return scalar_encoder(self.encoder)
+        return scalar_encoder(self.encoder, limited=self.preprocessing.normalization in ("zscore", "iqr"))
 
 
 def _is_range(_: Any, field: attrs.Attribute[Any], value: tuple[float, ...]) -> None:

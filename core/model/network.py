@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from core.features.base import InputFeature, Metadata, OutputFeature
 from core.model.combiners import Combiner
-from core.model.modules import Scalar
+from core.model.modules import Scalar, softly_limited
 
 
 class ECD(nn.Module):
@@ -28,7 +28,8 @@ class ECD(nn.Module):
     ) -> None:
         super().__init__()
         self.encoders = nn.ModuleDict()
-        self._scalars: list[str] = []
+        self._limited: list[str] = []
+        self._plain: list[str] = []
         self._vectors: list[tuple[str, str]] = []
         sizes = []
         owners = {feature.name: feature for feature in inputs}
@@ -39,11 +40,11 @@ class ECD(nn.Module):
                 self.encoders[key] = owner.build_encoder(metadata[owner.name])
             encoder = self.encoders[key]
             if isinstance(encoder, Scalar):
-                self._scalars.append(feature.name)
+                (self._limited if encoder.limited else self._plain).append(feature.name)
             else:
                 self._vectors.append((feature.name, key))
                 sizes.append(_size(encoder))
-        self.combiner = combiner.build(len(self._scalars), sizes)
+        self.combiner = combiner.build(len(self._limited) + len(self._plain), sizes)
         self.decoders = nn.ModuleDict()
         self._outputs = {feature.name: module_key(feature.name) for feature in outputs}
         for output in outputs:
@@ -57,17 +58,25 @@ class ECD(nn.Module):
         A batch of no rows gives outputs of no rows that still depend on every parameter, so that a worker without
         rows takes part in the reduction of gradients.
         """
-        names = [*self._scalars, *(name for name, _ in self._vectors)]
+        names = [*self._limited, *self._plain, *(name for name, _ in self._vectors)]
         if len(columns[names[0]]):
             return self._forward(columns)
         one = {name: columns[name].new_zeros(1, *columns[name].shape[1:]) for name in names}
         return {name: output[:0] for name, output in self._forward(one).items()}
 
     def _forward(self, columns: dict[str, Tensor]) -> dict[str, Tensor]:
-        scalars = torch.stack([columns[name] for name in self._scalars], 1) if self._scalars else None
+        scalars = []
+        if self._limited:
+            scalars.append(softly_limited(_stacked(columns, self._limited)))
+        if self._plain:
+            scalars.append(_stacked(columns, self._plain))
         vectors = [self.encoders[key](columns[name]) for name, key in self._vectors]
-        combined = self.combiner(None if scalars is None else scalars.float(), vectors)
+        combined = self.combiner(torch.cat(scalars, 1) if scalars else None, vectors)
         return {name: self.decoders[key](combined) for name, key in self._outputs.items()}
+
+
+def _stacked(columns: dict[str, Tensor], names: list[str]) -> Tensor:
+    return torch.stack([columns[name] for name in names], 1).float()
 
 
 def module_key(name: str) -> str:

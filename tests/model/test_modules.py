@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from core.model.combiners import Concat, Transformer
-from core.model.modules import ACTIVATIONS, FullyConnected, Residual
+from core.model.modules import ACTIVATIONS, FullyConnected, Residual, softly_limited
 
 
 def _layers(**settings):
@@ -71,3 +71,13 @@ def test_combiners_take_numbers_and_vectors(options, scalars, sizes):
 def test_a_transformer_needs_heads_that_divide_its_size():
     with pytest.raises(ValueError, match="not a multiple"):
         Transformer(hidden_size=10, num_heads=4)
+
+
+def test_the_soft_limit_leaves_ordinary_values_and_squeezes_extreme_ones_in_order():
+    numbers = torch.tensor([-1e30, -50.0, -3.0, -0.1, 0.0, 0.1, 1.0, 3.0, 50.0, 1e30])
+
+    limited = softly_limited(numbers)
+
+    assert limited.abs().max() <= 3
+    assert (limited.diff() >= 0).all()
+    torch.testing.assert_close(limited[3:7], numbers[3:7], atol=0.06, rtol=0)

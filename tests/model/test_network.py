@@ -6,11 +6,11 @@ from torch import nn
 
 from core.features.binary import BinaryInput, BinaryOutput
 from core.features.category import CategoryInput, CategoryOutput
-from core.features.number import NumberInput, NumberOutput
+from core.features.number import NumberInput, NumberOutput, NumberPreprocessing
 from core.features.text import RNN, Embed, ParallelCNN, TextInput, TransformerEncoder
 from core.model.combiners import Concat, Transformer
 from core.model.network import ECD, module_key
-from core.model.options import Dense
+from core.model.options import Dense, Passthrough
 
 METADATA = {
     "age": {},
@@ -109,7 +109,7 @@ def test_a_network_learns():
     optimizer = torch.optim.Adam(network.parameters(), 0.01)
     before = float(_loss(network(batch), batch).detach())
 
-    for _ in range(100):
+    for _ in range(200):
         optimizer.zero_grad()
         _loss(network(batch), batch).backward()
         optimizer.step()
@@ -171,3 +171,20 @@ def test_mixed_precision_gives_losses_in_single_precision(combiner, encoder):
 
     assert loss.dtype == torch.float32
     assert loss.isfinite()
+
+
+@pytest.mark.parametrize(
+    ("normalization", "bounded"), [("zscore", True), ("iqr", True), ("minmax", False), ("log1p", False), (None, False)]
+)
+@pytest.mark.parametrize("encoder", [Passthrough(), Dense(output_size=4)], ids=["passthrough", "dense"])
+def test_an_extreme_number_moves_a_prediction_no_further_where_numbers_are_standardised(
+    normalization, bounded, encoder
+):
+    torch.manual_seed(0)
+    age = NumberInput(name="age", encoder=encoder, preprocessing=NumberPreprocessing(normalization=normalization))
+    network = ECD([age, BinaryInput(name="member")], [OUTPUTS[0]], Concat(num_fc_layers=0), METADATA)
+    columns = {"age": torch.tensor([100.0, 1000.0]), "member": torch.zeros(2, dtype=torch.bool)}
+
+    first, second = network(columns)["price"].detach()
+
+    assert torch.isclose(first, second, rtol=0.01) == bounded
