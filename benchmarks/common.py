@@ -62,7 +62,7 @@ class Result:
 
 
 def interleaved(sides: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
-    """Seconds of each side in each round, after one round that does not count. Rounds start with another side in turn."""
+    """Seconds of each side in each round, after one that does not count. Every other round runs them backwards."""
     names = list(sides)
     seconds: dict[str, list[float]] = {name: [] for name in names}
     for number in range(-1, rounds):

@@ -1,7 +1,7 @@
 """Peak memory of training, against four times the encoded data plus the model, its gradients and optimiser state.
 
-Training from a filled cache has a process to itself. What counts is what it takes above the memory that its imports
-take, and a run on a few rows that loads what is loaded on first use. Linux only.
+Training from a filled cache has a process to itself. What counts is what it takes above what a run on a few rows
+left: the imports, and all that is loaded on first use. Linux only.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
 
 from benchmarks.common import Result, options_of, report
 
@@ -22,13 +21,13 @@ FEW_ROWS = 2048
 def measure(rows: int) -> dict[str, int]:
     """Bytes of the encoded data, of the model's weights, and of the peak above the baseline."""
     with tempfile.TemporaryDirectory() as folder:
-        _in_process("fill", folder, rows)
-        return _in_process("train", folder, rows)
+        return _apart(f"fill(Path({folder!r}), {rows})") | _apart(f"train(Path({folder!r}))")
 
 
-def _in_process(step: str, folder: str, rows: int) -> dict[str, int]:
-    words = [sys.executable, "-m", "benchmarks.memory", "--step", step, "--folder", folder, "--rows", str(rows)]
-    done = subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True)
+def _apart(call: str) -> dict[str, int]:
+    """What a call of this module returns in a process of its own."""
+    code = f"import json; from pathlib import Path; from benchmarks.memory import *; print(json.dumps({call}))"
+    done = subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.PIPE, text=True)
     found: dict[str, int] = json.loads(done.stdout.splitlines()[-1])
     return found
 
@@ -53,11 +52,35 @@ def train(folder: Path) -> dict[str, int]:
     from benchmarks.flights import config
     from core import Model
 
-    def run(name: str) -> Any:
-        return Model(config()).train(folder / f"{name}.parquet", output_directory=folder)
-
-    run("few")
+    Model(config()).train(folder / "few.parquet", output_directory=folder)
     Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
     before = _status("VmRSS")
-    run = run("all")
+    run = Model(config()).train(folder / "all.parquet", output_directory=folder)
     return {"peak": _status("VmHWM") - before, "weights": (run.model_path / "model.safetensors").stat().st_size}
+
+
+def _status(entry: str) -> int:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(f"{entry}:"):
+            return int(line.split()[1]) * 1024
+    raise KeyError(entry)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    options = options_of(__doc__, arguments, rounds=1)
+    measured = [measure(options.rows) for _ in range(options.rounds)]
+    allowed = [4 * found["encoded"] + 4 * found["weights"] for found in measured]
+    result = Result(
+        what="training, peak memory",
+        ours=[found["peak"] / MEGABYTE for found in measured],
+        reference=[bytes_ / MEGABYTE for bytes_ in allowed],
+        unit="MiB",
+    )
+    note = (
+        f"encoded data {measured[0]['encoded'] / MEGABYTE:.1f} MiB, weights {measured[0]['weights'] / MEGABYTE:.1f} MiB"
+    )
+    return report([result], options, [note])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

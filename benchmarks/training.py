@@ -5,7 +5,6 @@ A round is one epoch of each, in turn, in one process. What evaluates or saves i
 
 from __future__ import annotations
 
-import argparse
 import importlib.util
 import logging
 import sys
