@@ -30,7 +30,7 @@ class NumberPreprocessing:
     fill_value: float = setting(0.0, doc="The value that `fill_with_const` puts in, in the units of the dataset.")
     normalization: Normalization | None = setting(
         "zscore",
-        doc="How values are scaled; null leaves them as they are. The network limits inputs under zscore and iqr softly.",
+        doc="How values are scaled; null leaves them as they are. Inputs under zscore or iqr are limited softly.",
     )
 
 
