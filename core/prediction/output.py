@@ -35,8 +35,8 @@ def predictions_path(output: str | None, output_directory: str | None) -> Path:
 @contextlib.contextmanager
 def write_predictions(path: Path) -> Iterator[Write]:
     """A function that appends a table. The file gets its name when the block ends without an exception."""
-    temporary = path.with_name(f".{path.name}-{uuid.uuid4().hex[:8]}")
-    writer = {".parquet": _parquet, ".csv": _csv, ".jsonl": _jsonl}[path.suffix]
+    temporary = path.with_name(f".{uuid.uuid4().hex[:8]}-{path.name}")
+    writer = _jsonl if path.suffix == ".jsonl" else _columnar
     with storage_errors("write", path):
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
@@ -53,32 +53,19 @@ def collect(tables: list[pa.Table]) -> Write:
 
 
 @contextlib.contextmanager
-def _parquet(path: Path) -> Iterator[Write]:
-    import pyarrow.parquet as pq
+def _columnar(path: Path) -> Iterator[Write]:
+    """Parquet or CSV, by Arrow's writers, which want the schema when they are made."""
+    import pyarrow.csv
+    import pyarrow.parquet
 
+    make = pyarrow.csv.CSVWriter if path.suffix == ".csv" else pyarrow.parquet.ParquetWriter
     with contextlib.ExitStack() as stack:
-        writer: pq.ParquetWriter | None = None
+        writer = None
 
         def write(table: pa.Table) -> None:
             nonlocal writer
             if writer is None:
-                writer = stack.enter_context(pq.ParquetWriter(path, table.schema))
-            writer.write_table(table)
-
-        yield write
-
-
-@contextlib.contextmanager
-def _csv(path: Path) -> Iterator[Write]:
-    import pyarrow.csv as pc
-
-    with contextlib.ExitStack() as stack:
-        writer: pc.CSVWriter | None = None
-
-        def write(table: pa.Table) -> None:
-            nonlocal writer
-            if writer is None:
-                writer = stack.enter_context(pc.CSVWriter(path, table.schema))
+                writer = stack.enter_context(make(path, table.schema))
             writer.write_table(table)
 
         yield write
