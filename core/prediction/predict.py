@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -136,9 +137,14 @@ def _network(saved: SavedModel, placement: Placement) -> torch.nn.Module:
 
 
 def _blocks(saved: SavedModel, dataset: Any, *, split: str, outputs: bool) -> Iterator[EncodedBlock]:
+    """Every block of the rows that are asked for, at least one.
+
+    Raises:
+        DataError: no row of the dataset is in the split.
+    """
     from core.data import encode_inputs
 
-    return encode_inputs(
+    blocks = encode_inputs(
         saved.config,
         saved.metadata,
         dataset,
@@ -146,6 +152,15 @@ def _blocks(saved: SavedModel, dataset: Any, *, split: str, outputs: bool) -> It
         split=None if split == "full" else split,
         seed=saved.seed,
     )
+    first = next(blocks, None)
+    if first is None:
+        raise DataError(
+            f"no row of the dataset is in the {split} split",
+            path="--split",
+            found=split,
+            hint="The model's config, preprocessing.split, says how rows are divided.",
+        )
+    return itertools.chain([first], blocks)
 
 
 def _index(dataset: Any, column: str | None) -> pa.Table | None:

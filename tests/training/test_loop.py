@@ -10,7 +10,7 @@ import pytest
 from safetensors.torch import load_file
 
 import core
-from core.errors import ConfigError, NonFiniteLoss
+from core.errors import ConfigError, DataError, NonFiniteLoss
 
 
 class Events(core.Callback):
@@ -187,3 +187,12 @@ def test_compiling_changes_nothing(train, config):
     run, losses = train(config)
     assert losses == pytest.approx(expected, rel=1e-4)
     assert not any("_orig_mod" in name for name in load_file(run.model_path / "model.safetensors"))
+
+
+@pytest.mark.parametrize("call", ["predict", "evaluate"])
+def test_a_split_without_rows_is_refused(train, config, call):
+    config["preprocessing"]["split"]["probabilities"] = [1, 0, 0]
+    run, _ = train(config)
+    model = core.Model.load(run.model_path)
+    with pytest.raises(DataError, match="no row of the dataset is in the test split"):
+        getattr(model, call)(run.datasets.dataset, split="test")
