@@ -22,7 +22,9 @@ def run(args: argparse.Namespace) -> int:
     finished = train_as_asked(args, request)
     if not finished.coordinator:
         return 0
-    result = evaluate_run(finished, backend=request.config.backend, callbacks=[Console(quiet=args.quiet)])
+    console = Console(quiet=args.quiet)
+    result = evaluate_run(finished, backend=request.config.backend, callbacks=[console])
+    console.say(f"{result.rows:,} test rows evaluated")
     write_json(finished.output_directory / "test_statistics.json", without_nan(result.metrics))
     with write_predictions(finished.output_directory / "predictions.parquet") as write:
         write(result.predictions)
