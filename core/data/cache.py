@@ -8,6 +8,7 @@ mistaken for an entry, and two writers of one key cannot mix their parts.
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import json
 import logging
@@ -202,7 +203,7 @@ class Writer:
             "splits": {name: [attrs.asdict(part) for part in parts] for name, parts in splits.items()},
             "metadata": metadata,
         }
-        data = json.dumps(manifest, indent=1, allow_nan=False).encode()
+        data = json.dumps(manifest, allow_nan=False).encode()  # an indent would cost the encoder in C
         with contextlib.suppress(DataError, StorageError):
             if (other := _complete(self.entry)) is not None:
                 self.abandon()
@@ -236,10 +237,7 @@ def _verify(processed: Processed) -> None:
 
 
 def _checksum_of(file: Any) -> str:
-    digest = hashlib.blake2b(digest_size=16)
-    while chunk := file.read(1 << 22):
-        digest.update(chunk)
-    return digest.hexdigest()
+    return hashlib.file_digest(file, functools.partial(hashlib.blake2b, digest_size=16)).hexdigest()
 
 
 def _clear(place: Location, entry: Location) -> None:

@@ -19,7 +19,7 @@ from core.data.splits import SPLITS, UNUSED
 from core.errors import Problem
 from core.features.base import Metadata, Summary
 
-ROW_GROUP_ROWS = 1 << 16
+ROW_GROUP_ROWS = 1 << 14
 _REMEMBERED_BYTES = 1 << 30
 
 

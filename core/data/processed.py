@@ -124,10 +124,10 @@ class StoredSplit:
         path = location.local_path
         try:
             if path is not None:
-                return pq.ParquetFile(path, memory_map=True)
+                return pq.ParquetFile(path, pre_buffer=False)  # neither mapped nor buffered: what was read is not kept
             data = location.read_bytes()
             if checksum(data) == part.blake2b:
-                return pq.ParquetFile(pa.BufferReader(data))
+                return pq.ParquetFile(pa.BufferReader(data), pre_buffer=False)
         except (pa.ArrowException, OSError):
             pass
         raise DataError("processed data is damaged or gone", path=str(location), hint="run again: it will be rebuilt")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
 import numpy as np
@@ -11,6 +12,9 @@ from torch import Tensor
 
 from core.loader import Batch, BatchPlan, EncodedSplit, Loader, epoch_order
 from core.specs import LoaderOptions
+
+READ_ROWS = 1 << 14
+"""Rows read at once into memory."""
 
 
 class Rows:
@@ -24,27 +28,49 @@ class Rows:
         self.matrices = matrices
 
     @classmethod
-    def from_arrow(cls, table: pa.Table) -> Rows:
-        """Copies the columns once, into place; the table may be a memory map."""
-        scalars: dict[pa.DataType, list[str]] = {}
+    def empty(cls, schema: pa.Schema, rows: int) -> Rows:
+        """Room for `rows` rows."""
         names: list[list[str] | str] = []
         matrices: list[Tensor] = []
-        for field in table.schema:
+        scalars: dict[pa.DataType, list[str]] = {}
+        for field in schema:
             if pa.types.is_fixed_size_list(field.type):
                 names.append(field.name)
-                matrices.append(torch.from_numpy(_list_matrix(table.column(field.name))))
+                matrices.append(torch.empty(rows, field.type.list_size, dtype=torch.int32))
             else:
                 scalars.setdefault(field.type, []).append(field.name)
         for kind, columns in scalars.items():
-            matrix = np.empty((table.num_rows, len(columns)), dtype=kind.to_pandas_dtype())
-            for index, column in enumerate(columns):
-                start = 0
-                for chunk in table.column(column).chunks:
-                    matrix[start : start + len(chunk), index] = chunk.to_numpy(zero_copy_only=False)
-                    start += len(chunk)
             names.append(columns)
-            matrices.append(torch.from_numpy(matrix))
+            matrices.append(torch.from_numpy(np.empty((rows, len(columns)), dtype=kind.to_pandas_dtype())))
         return cls(names, matrices)
+
+    @classmethod
+    def from_arrow(cls, table: pa.Table) -> Rows:
+        """The rows of a table, copied once."""
+        rows = cls.empty(table.schema, table.num_rows)
+        rows.fill(0, table)
+        return rows
+
+    @classmethod
+    def of(cls, split: EncodedSplit) -> Rows:
+        """A whole split, read a part at a time: the rows are in memory once, and only a few of them twice."""
+        rows = cls.empty(split.schema, split.rows)
+        for start in range(0, split.rows, READ_ROWS):
+            rows.fill(start, split.read(start, start + READ_ROWS))
+        return rows
+
+    def fill(self, start: int, table: pa.Table) -> None:
+        """Put the table's rows in place of those from `start` on."""
+        for names, matrix in zip(self.names, self.matrices, strict=True):
+            for index, name in enumerate([names] if isinstance(names, str) else names):
+                row = start
+                for chunk in table.column(name).chunks:
+                    place = matrix[row : row + len(chunk)].numpy()
+                    if isinstance(names, str):
+                        place[:] = chunk.flatten().to_numpy(zero_copy_only=False).reshape(place.shape)
+                    else:
+                        place[:, index] = chunk.to_numpy(zero_copy_only=False)
+                    row += len(chunk)
 
     @classmethod
     def concatenate(cls, parts: list[Rows]) -> Rows:
@@ -64,19 +90,12 @@ class Rows:
         """Feature name to (rows,) or (rows, width), on `device`."""
         columns: dict[str, Tensor] = {}
         for names, matrix in zip(self.names, self.matrices, strict=True):
-            if device.type == "cuda":
-                matrix = matrix.pin_memory().to(device, non_blocking=True)
+            placed = matrix.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else matrix
             if isinstance(names, str):
-                columns[names] = matrix
+                columns[names] = placed
             else:
-                columns.update(zip(names, matrix.unbind(1), strict=True))
+                columns.update(zip(names, placed.unbind(1), strict=True))
         return columns
-
-
-def _list_matrix(column: pa.ChunkedArray) -> np.ndarray:
-    width = column.type.list_size
-    chunks = [chunk.flatten().to_numpy(zero_copy_only=False).reshape(-1, width) for chunk in column.chunks]
-    return np.concatenate(chunks) if chunks else np.empty((0, width), dtype=np.int32)
 
 
 class MemoryLoader(Loader):
@@ -84,19 +103,16 @@ class MemoryLoader(Loader):
 
     def __init__(self, split: EncodedSplit, options: LoaderOptions, device: torch.device) -> None:
         super().__init__(split, options, device)
-        self._held = Rows.from_arrow(split.read(0, split.rows)) if options.fully_executed else None
+        self._held = Rows.of(split) if options.fully_executed else None
 
     def batches(self, plan: BatchPlan, epoch: int, start: int = 0) -> Iterator[Batch]:
         windows = epoch_order(
             self.split.rows, seed=plan.seed, epoch=epoch, shuffle=plan.shuffle, window_rows=self._window_rows()
         )
-        number = 0
-        for rows in self._cut(windows, plan.batch_size):
-            if number >= start:
-                share = plan.share(len(rows))
-                mine = rows[share] if isinstance(rows, Rows) else self._take(rows[share])
-                yield Batch(columns=mine.columns(self.device), rows=len(mine), global_rows=len(rows))
-            number += 1
+        for rows in itertools.islice(self._cut(windows, plan.batch_size), start, None):
+            share = plan.share(len(rows))
+            mine = rows[share] if isinstance(rows, Rows) else self._take(rows[share])
+            yield Batch(columns=mine.columns(self.device), rows=len(mine), global_rows=len(rows))
 
     def _window_rows(self) -> int | None:
         size = self.options.window_size_bytes

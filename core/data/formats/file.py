@@ -85,7 +85,7 @@ class File:
                 digest.update(";".join([f"size={info.get('size')}", *version]).encode())
                 return digest.hexdigest()
         with self.location.open() as file:
-            while chunk := file.read(1 << 22):
+            while chunk := file.read(1 << 20):
                 digest.update(chunk)
         return digest.hexdigest()
 
