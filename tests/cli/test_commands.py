@@ -206,7 +206,7 @@ def test_index_column_is_carried_over_in_order(say):
     say(*PREDICT, "--index-column", "id", "--split", "test", "-o", "p.csv")
 
     found = pd.read_csv("p.csv")
-    assert list(found)[0] == "id"
+    assert found.columns[0] == "id"
     assert len(found) == 12
     assert found["id"].is_monotonic_increasing
     say(*PREDICT, "--index-column", "id", "-o", "all.csv")
