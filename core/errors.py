@@ -81,8 +81,8 @@ class CoreError(Exception):
         super().__init__("\n".join(map(str, self.problems)))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Exceptions cross process borders; the default reduction would pass only the text.
-        return type(self), (self.problems,)
+        # Exceptions cross process borders; the default reduction would pass only the text to `__init__`.
+        return _remade, (type(self), self.__dict__)
 
     @property
     def path(self) -> str:
@@ -99,6 +99,14 @@ class CoreError(Exception):
     @property
     def hint(self) -> str:
         return self.problems[0].hint
+
+
+def _remade(kind: type[CoreError], state: dict[str, Any]) -> CoreError:
+    """An error as it was, whatever arguments the `__init__` of its class takes."""
+    error = kind.__new__(kind)
+    CoreError.__init__(error, state["problems"])
+    error.__dict__.update(state)
+    return error
 
 
 class UserError(CoreError):

@@ -7,7 +7,6 @@ import itertools
 import json
 import pickle
 import shutil
-from pathlib import Path
 from typing import Any
 
 import attrs
@@ -22,6 +21,7 @@ from safetensors.torch import load_file
 import core
 from core import errors
 from core.errors import ConfigError, DataError, ModelError, UserError
+from core.features.base import Unparsable
 
 ROWS = 60
 CONFIG: dict[str, Any] = {
@@ -275,6 +275,12 @@ def test_errors_cross_processes(kind):
     assert str(copied) == str(error)
     assert (copied.path, copied.found, copied.expected, copied.hint) == ("a.b", [1], "2", "try")
     assert [attrs.astuple(problem) for problem in copied.problems] == [attrs.astuple(problem) for problem in problems]
+
+
+def test_an_error_with_arguments_of_its_own_crosses_too():
+    copied = pickle.loads(pickle.dumps(Unparsable(3, "ten", "a number")))
+
+    assert (type(copied), copied.row, copied.found, copied.expected) == (Unparsable, 3, "ten", "a number")
 
 
 def test_errors_carry_their_parts(config, frame, expected, tmp_path):
