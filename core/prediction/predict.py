@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -160,7 +161,16 @@ def _blocks(saved: SavedModel, dataset: Any, *, split: str, outputs: bool) -> It
             found=split,
             hint="The model's config, preprocessing.split, says how rows are divided.",
         )
-    return itertools.chain([first], blocks)
+    return _read_ahead(itertools.chain([first], blocks))
+
+
+def _read_ahead(blocks: Iterator[EncodedBlock]) -> Iterator[EncodedBlock]:
+    """The blocks, each read and encoded by a thread while the one before it is worked on."""
+    with ThreadPoolExecutor(1, thread_name_prefix="core-read-ahead") as executor:
+        coming = executor.submit(next, blocks, None)
+        while (block := coming.result()) is not None:
+            coming = executor.submit(next, blocks, None)
+            yield block
 
 
 def _index(dataset: Any, column: str | None) -> pa.Table | None:
@@ -224,5 +234,12 @@ def _table(saved: SavedModel, outputs: dict[str, Tensor], block: EncodedBlock, i
     valid = None if block.valid.all() else pa.array(block.valid)
     for feature in saved.config.output_features:
         for suffix, values in feature.predictions(outputs[feature.name], saved.metadata[feature.name]).items():
-            columns[f"{feature.name}_{suffix}"] = values if valid is None else pc.if_else(valid, values, None)
+            name = f"{feature.name}_{suffix}"
+            if name in columns:
+                raise DataError(
+                    f"two columns of the predictions would be named {name!r}",
+                    path="--index-column" if index is not None and name in index.column_names else "output_features",
+                    hint="Rename the column, or the output feature.",
+                )
+            columns[name] = values if valid is None else pc.if_else(valid, values, None)
     return pa.table(columns)
