@@ -12,6 +12,13 @@ from core.errors import Problem
 from core.features.base import OutputFeature
 
 COMBINED = "combined"
+ROW = "__row__"
+"""`core.data.processed.ROW`, written out here because that module needs pyarrow."""
+
+_TAKEN = {
+    COMBINED: "is what the losses of all outputs together are called: name the feature otherwise",
+    ROW: "is what the rows' numbers in processed data are called: name the feature otherwise",
+}
 
 Found = Iterator[tuple[Path, Problem]]
 
@@ -25,10 +32,9 @@ def feature_problems(data: Mapping[str, Any]) -> Found:
             if not name.strip() or not name.isprintable():
                 message = "must have something to print, and nothing that cannot be printed"
                 yield (key, index, "name"), Problem(message=message, found=name)
-            elif name == COMBINED:
-                message = "is what the losses of all outputs together are called: name the feature otherwise"
-                hint = f"keep the dataset's column with `column: {COMBINED}`"
-                yield (key, index, "name"), Problem(message=message, found=COMBINED, hint=hint)
+            elif name in _TAKEN:
+                hint = f"keep the dataset's column with `column: {name}`"
+                yield (key, index, "name"), Problem(message=_TAKEN[name], found=name, hint=hint)
     yield from _repeated_names(inputs, outputs)
     yield from _targets_among_inputs(inputs, outputs)
     yield from _ties(inputs)

@@ -37,6 +37,7 @@ SURVIVED = {"name": "Survived", "type": "binary"}
             "output_features.combined.name",
             "`column: combined`",
         ),
+        ({"input_features": [AGE | {"name": "__row__"}]}, "input_features.__row__.name", "`column: __row__`"),
         ({"input_features": [AGE | {"name": " "}]}, "input_features.0.name", "something to print"),
         ({"input_features": [AGE | {"name": "a\nb"}]}, "input_features.0.name", "nothing that cannot be printed"),
         ({"input_features": []}, "input_features", "is empty"),
