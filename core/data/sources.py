@@ -263,7 +263,10 @@ def _located(near: Location, path: str) -> Location:
 
 
 def _common_schema(files: list[File]) -> pa.Schema:
-    """The columns of every file, in the order of the first, in types that hold the values of all."""
+    """The columns of every file, in the order of the first, in types that hold the values of all.
+
+    Columns without a name, which lines that end with a delimiter make, are left out.
+    """
     schemas = [format_of(file.suffix).schema(file) for file in files]
     first = schemas[0]
     refuse_duplicates(first.names, str(files[0]))
@@ -275,7 +278,8 @@ def _common_schema(files: list[File]) -> pa.Schema:
                 found=schema.names,
                 expected=f"{first.names}",
             )
-    return pa.schema([(name, _common_type([schema.field(name).type for schema in schemas])) for name in first.names])
+    names = [name for name in first.names if name]
+    return pa.schema([(name, _common_type([schema.field(name).type for schema in schemas])) for name in names])
 
 
 def _common_type(kinds: list[pa.DataType]) -> pa.DataType:
