@@ -17,7 +17,7 @@ from core.backends.placement import Placement, place
 from core.callbacks import Callback, Reporter
 from core.config import load, loads
 from core.config.sections import Backend, Config
-from core.errors import ConfigError, CoreError, DataError, Interrupted, UserError
+from core.errors import ConfigError, CoreError, DataError, Interrupted, StorageError, UserError
 from core.run import RunFolder, open_model, read_json, without_nan, write_json
 
 if TYPE_CHECKING:
@@ -354,7 +354,11 @@ def _resumable(reporter: Reporter) -> Iterator[None]:
     except CoreError as error:
         folder = reporter.context.get("output_directory")
         checkpoints = folder and RunFolder(folder).checkpoints
-        if not checkpoints or not any(checkpoints.glob("step-*")) or error.exit_status == 2:
+        if (
+            not checkpoints
+            or not any(checkpoints.glob("step-*"))
+            or (error.exit_status == 2 and not isinstance(error, StorageError))
+        ):
             raise
         problem = error.problems[0]
         advice = f"Go on with: core train --model-resume-path {folder}"

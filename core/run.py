@@ -156,15 +156,18 @@ def save_model(
     }
     with storage_errors("write", folder):
         temporary = folder.with_name(f".{folder.name}-{uuid.uuid4().hex[:8]}")
-        temporary.mkdir(parents=True)
-        (temporary / WEIGHTS).write_bytes(content)
-        write_json(temporary / CONFIG, model_config(config))
-        write_json(temporary / METADATA, described)
         replaced = folder.with_name(f".{folder.name}-old")
-        shutil.rmtree(replaced, ignore_errors=True)
-        if folder.exists():
-            os.replace(folder, replaced)
-        os.replace(temporary, folder)
+        temporary.mkdir(parents=True)
+        try:
+            (temporary / WEIGHTS).write_bytes(content)
+            write_json(temporary / CONFIG, model_config(config))
+            write_json(temporary / METADATA, described)
+            shutil.rmtree(replaced, ignore_errors=True)
+            if folder.exists():
+                os.replace(folder, replaced)
+            os.replace(temporary, folder)
+        finally:  # a full disk should not be fuller for the attempt
+            shutil.rmtree(temporary, ignore_errors=True)
         shutil.rmtree(replaced, ignore_errors=True)
 
 
@@ -213,8 +216,11 @@ def write_json(path: Path, value: Any) -> None:
     """Replace a JSON file as a whole."""
     with storage_errors("write", path):
         temporary = path.with_name(f".{path.name}-{uuid.uuid4().hex[:8]}")
-        temporary.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-        os.replace(temporary, path)
+        try:
+            temporary.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+            os.replace(temporary, path)
+        finally:
+            temporary.unlink(missing_ok=True)
 
 
 def without_nan(value: Any) -> Any:

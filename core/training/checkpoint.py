@@ -59,23 +59,33 @@ def save(folder: Path, state: dict[str, Any], progress: Progress) -> Path:
     temporary = folder / f".{name}-{uuid.uuid4().hex[:8]}"
     with storage_errors("write", folder):
         temporary.mkdir(parents=True)
-        save_file({k: v.contiguous() for k, v in state["model"].items()}, temporary / "model.safetensors")
-        tensors, scalars = _split_optimizer_state(state["optimizer"]["state"])
-        save_file(tensors, temporary / "optimizer.safetensors")
-        groups = state["optimizer"]["param_groups"]
-        described = {
-            "format": 1,
-            "progress": attrs.asdict(progress),
-            "optimizer": {"param_groups": groups, "scalars": scalars},
-        }
-        (temporary / "state.json").write_text(json.dumps(described))
-        target = folder / name
-        shutil.rmtree(target, ignore_errors=True)
-        os.replace(temporary, target)
+        try:
+            _write({k: v.contiguous() for k, v in state["model"].items()}, temporary / "model.safetensors")
+            tensors, scalars = _split_optimizer_state(state["optimizer"]["state"])
+            _write(tensors, temporary / "optimizer.safetensors")
+            groups = state["optimizer"]["param_groups"]
+            described = {
+                "format": 1,
+                "progress": attrs.asdict(progress),
+                "optimizer": {"param_groups": groups, "scalars": scalars},
+            }
+            (temporary / "state.json").write_text(json.dumps(described))
+            target = folder / name
+            shutil.rmtree(target, ignore_errors=True)
+            os.replace(temporary, target)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
     for old in folder.iterdir():
         if old.name != name:
             shutil.rmtree(old, ignore_errors=True)
     return target
+
+
+def _write(tensors: dict[str, torch.Tensor], path: Path) -> None:
+    try:
+        save_file(tensors, path)
+    except SafetensorError as error:  # how it says that the disk is full
+        raise OSError(str(error)) from error
 
 
 def latest(folder: Path) -> Path | None:
