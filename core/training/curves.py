@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 
 from core.run import storage_errors
@@ -52,10 +53,11 @@ def draw_learning_curves(statistics: dict[str, dict[str, dict[str, list[float]]]
             if values:
                 marker = "o" if len(values) == 1 else None
                 axes.plot(range(1, len(values) + 1), values, label=split, marker=marker, color=COLOURS[split])
-        axes.set_title(f"{feature}: {metric}", fontsize=10)
+        axes.set_title(f"{feature}: {metric}", fontsize=10, parse_math=False)
         axes.set_xlabel("evaluation")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.grid(alpha=0.3)
         axes.legend(fontsize=8)
-    with storage_errors("write", path):
+    with storage_errors("write", path), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph")  # a name in a script that the font lacks
         figure.savefig(path, dpi=100)
