@@ -59,8 +59,8 @@ NAMES = [
     "..",
     "a,b",
     "{a}",
-    "%s",
     "$\\no$",
+    "%s",
     "null",
     "1.5",
     "0",
@@ -70,15 +70,16 @@ NAMES += ["<UNK>", "loss", "accuracy", "training", "forward", "weight", "feature
 
 @pytest.mark.parametrize("role", ["input", "output"])
 def test_any_name_that_can_be_printed_is_a_feature_s(tmp_path, role):
-    data = pd.DataFrame({name: np.roll(X, shift) for shift, name in enumerate(NAMES)} | {"other": X})
+    names = NAMES if role == "input" else NAMES[::2]  # each output costs some plots
+    data = pd.DataFrame({name: np.roll(X, shift) for shift, name in enumerate(names)} | {"other": X})
     data.to_csv(tmp_path / "data.csv", index=False)
-    odd, other = list(map(number, NAMES)), [number("other")]
+    odd, other = list(map(number, names)), [number("other")]
     described = config(*odd, output=other[0]) if role == "input" else config(*other) | {"output_features": odd}
 
     found = predictions(described, tmp_path / "data.csv", tmp_path)
 
     assert len(found) == ROWS
-    assert list(found) == [f"{name}_predictions" for name in (["other"] if role == "input" else NAMES)]
+    assert list(found) == [f"{name}_predictions" for name in (["other"] if role == "input" else names)]
 
 
 def test_a_column_may_have_a_name_that_a_feature_may_not(tmp_path):
