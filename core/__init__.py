@@ -13,8 +13,9 @@ from core.hookspecs import hookimpl
 from core.specs import LoaderOptions, LoaderSpec, ProcessorOptions, ProcessorSpec, StrategyOptions, StrategySpec
 
 if TYPE_CHECKING:
-    from core.api import Model, Run, preprocess
+    from core.api import Model, preprocess
     from core.callbacks import Callback
+    from core.jobs import Run
     from core.registry import plugins
 
 __version__ = "0.1.0"
@@ -38,7 +39,7 @@ __all__ = [
 _LAZY = {
     "Callback": "core.callbacks",
     "Model": "core.api",
-    "Run": "core.api",
+    "Run": "core.jobs",
     "plugins": "core.registry",
     "preprocess": "core.api",
 }

@@ -2,67 +2,26 @@
 
 from __future__ import annotations
 
-import logging
 import os
-import shutil
-import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import attrs
-
-from core.backends.placement import Placement, place
+from core.backends.placement import place
 from core.callbacks import Callback, Reporter
 from core.config import load, loads
-from core.config.sections import Backend, Config
-from core.errors import ConfigError, CoreError, DataError, Interrupted, StorageError, UserError
-from core.run import RunFolder, open_model, read_json, without_nan, write_json
+from core.config.sections import Config
+from core.errors import ConfigError
+from core.jobs import DEFAULT_SEED, Run, TrainRequest, evaluate_run, preprocess_for, train
+from core.run import RunFolder, open_model
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from core.data import Datasets, Processed
-    from core.prediction import Evaluation
+    from core.data import Processed
 
-log = logging.getLogger("core")
-
-DEFAULT_SEED = 42
-MAX_SEED = 2**63 - 1
 ConfigSource = str | os.PathLike[str] | Mapping[str, Any] | Config
 BackendSource = str | Mapping[str, Any] | None
-
-
-@attrs.frozen(kw_only=True)
-class Run:
-    """A finished training run.
-
-    Attributes:
-        output_directory: the run's folder.
-        model_path: the folder `Model.load` takes.
-        training_statistics: ``{split: {feature or "combined": {metric: [one value an evaluation]}}}``.
-        best_round: the evaluation, from 0, whose weights were kept.
-        datasets: what it was trained on.
-        coordinator: False on the workers of a launcher that do not speak for the run.
-    """
-
-    output_directory: Path
-    training_statistics: dict[str, dict[str, dict[str, list[float]]]]
-    best_round: int
-    datasets: Datasets = attrs.field(repr=False)
-    coordinator: bool = True
-
-    @property
-    def model_path(self) -> Path:
-        return RunFolder(self.output_directory).model
-
-    def metrics(self, split: str) -> dict[str, dict[str, float]]:
-        """The metrics of the kept weights on a split; empty where the split has no rows."""
-        return {
-            feature: {metric: values[self.best_round] for metric, values in metrics.items()}
-            for feature, metrics in self.training_statistics.get(split, {}).items()
-        }
 
 
 class Model:
@@ -215,24 +174,6 @@ class Model:
         return self.model_path
 
 
-@attrs.frozen(kw_only=True)
-class TrainRequest:
-    """What `core train` was asked for, checked as far as can be without reading data."""
-
-    config: Config
-    datasets: Datasets
-    output_directory: Path
-    experiment_name: str = "experiment"
-    model_name: str = "run"
-    resume: RunFolder | None = None
-    initial_weights: Path | None = None
-    seed: int = DEFAULT_SEED
-    save_progress: bool = True
-    save_statistics: bool = True
-    save_processed: bool = True
-    command: tuple[str, ...] = ()
-
-
 def read_config(config: ConfigSource, *, backend: BackendSource = None, overrides: Sequence[str] = ()) -> Config:
     """The checked config."""
     if isinstance(config, Config):
@@ -263,206 +204,4 @@ def preprocess(
 
     checked = read_config(config, backend=backend, overrides=overrides)
     datasets = Datasets(dataset=dataset, training_set=training_set, validation_set=validation_set, test_set=test_set)
-    return _preprocess(checked, datasets, random_seed, place(checked.backend), Reporter(callbacks))
-
-
-def train(request: TrainRequest, callbacks: Sequence[Callback] = ()) -> Run:
-    """Train as asked; what `Model.train` and `core train` come to."""
-    from core.backends.execute import execute
-    from core.training.batching import not_applicable
-    from core.training.job import Job
-
-    if request.resume is not None and request.initial_weights is not None:
-        raise ConfigError("--model-resume-path and --model-load-path exclude each other", hint="Give one of them.")
-    if request.resume is not None:
-        request = _resumed(request, request.resume)
-    config = request.config
-    placement = place(config.backend)
-    reporter = Reporter(callbacks)
-
-    def prepare() -> Job:
-        for note in [*placement.notes, *not_applicable(config.trainer)]:
-            log.info(note)
-        if request.resume is None:  # said now, not after preprocessing
-            RunFolder.parent_of(request.output_directory, request.experiment_name, request.model_name)
-        processed = _preprocess(
-            config, request.datasets, request.seed, placement, reporter, keep=request.save_processed
-        )
-        folder = request.resume or RunFolder.create(
-            request.output_directory, request.experiment_name, request.model_name
-        )
-        if request.resume is None:
-            write_json(folder.description, _description(request, processed, placement))
-        reporter.context = {"config": config, "output_directory": folder.path}
-        return Job(
-            config=config,
-            seed=request.seed,
-            processed=(processed.url, dict(processed.location.options)),
-            run_folder=folder.path,
-            resume=request.resume is not None,
-            save_progress=request.save_progress,
-            initial_weights=request.initial_weights,
-            strategy=placement.strategy,
-            loader=placement.loader,
-            device=placement.device,
-        )
-
-    with _resumable(reporter):
-        outcome = execute(placement, prepare, reporter)
-    folder, progress = RunFolder(outcome.job.run_folder), outcome.progress
-    assert progress.best_round is not None
-    run = Run(
-        output_directory=folder.path,
-        training_statistics=progress.statistics,
-        best_round=progress.best_round,
-        datasets=request.datasets,
-        coordinator=outcome.coordinator,
-    )
-    if run.coordinator and request.save_statistics:
-        from core.training.curves import draw_learning_curves
-
-        write_json(folder.statistics, without_nan(progress.statistics))
-        draw_learning_curves(progress.statistics, folder.learning_curves)
-    return run
-
-
-def evaluate_run(run: Run, *, backend: Backend, callbacks: Sequence[Callback] = ()) -> Evaluation:
-    """The kept weights of a run on its test rows, with predictions.
-
-    Raises:
-        DataError: there are no test rows.
-    """
-    from core.prediction import evaluate
-
-    if not run.training_statistics.get("test"):
-        raise DataError(
-            "there are no test rows to evaluate",
-            path="preprocessing.split",
-            hint="Give the test split a part of the rows, or a --test-set.",
-        )
-    parts = dict(run.datasets.parts())
-    dataset, split = (parts["test"], "full") if "test" in parts else (parts[None], "test")
-    saved = open_model(run.model_path)
-    return evaluate(saved, dataset, backend=backend, split=split, reporter=Reporter(callbacks))
-
-
-@contextmanager
-def _resumable(reporter: Reporter) -> Iterator[None]:
-    """Say how to go on after an interruption or a failure that left a checkpoint."""
-    try:
-        yield
-    except CoreError as error:
-        folder = reporter.context.get("output_directory")
-        checkpoints = folder and RunFolder(folder).checkpoints
-        if (
-            not checkpoints
-            or not any(checkpoints.glob("step-*"))
-            or (error.exit_status == 2 and not isinstance(error, StorageError))
-        ):
-            raise
-        problem = error.problems[0]
-        advice = f"Go on with: core train --model-resume-path {folder}"
-        hint = f"{problem.hint}\n    {advice}" if problem.hint else advice
-        raise type(error)([attrs.evolve(problem, hint=hint), *error.problems[1:]]) from error
-    except KeyboardInterrupt:
-        raise Interrupted("stopped before a checkpoint could be written") from None
-
-
-def _preprocess(
-    config: Config, datasets: Datasets, seed: int, placement: Placement, reporter: Reporter, *, keep: bool = True
-) -> Processed:
-    from core.data import preprocess
-    from core.registry import registry
-
-    if not 0 <= seed <= MAX_SEED:
-        raise UserError("is no seed", path="--random-seed", found=seed, expected=f"0 to {MAX_SEED}")
-    if not keep:
-        temporary = tempfile.mkdtemp(prefix="core-processed-")
-        _remove_at_exit(temporary)
-        config = attrs.evolve(config, backend=attrs.evolve(config.backend, cache_dir=temporary, cache_credentials=None))
-    reporter("preprocess_start", dataset=str(datasets))
-    processor = registry().implementation("processor", placement.processor.type)(placement.processor.options)
-    try:
-        processed = preprocess(
-            config,
-            datasets,
-            seed=seed,
-            processor=processor,
-            progress=lambda stage, done, total: reporter("preprocess_progress", stage=stage, done=done, total=total),
-        )
-    finally:
-        processor.close()
-    rows = {name: split.rows for name, split in processed.splits.items()}
-    reporter("preprocess_end", key=processed.key, url=processed.url, hit=processed.hit, rows=rows)
-    return processed
-
-
-def _remove_at_exit(folder: str) -> None:
-    import atexit
-
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-
-
-def config_of_run(folder: RunFolder, *, backend: BackendSource = None, overrides: Sequence[str] = ()) -> Config:
-    """The config of an earlier run. Credentials are never saved; give them again through `backend`."""
-    saved = dict(read_json(folder.description, "config")["config"])
-    if isinstance(saved["backend"].get("cache_credentials"), Mapping):
-        saved["backend"] = {**saved["backend"], "cache_credentials": None}
-    return load(saved, backend=backend, overrides=overrides)
-
-
-def _resumed(request: TrainRequest, folder: RunFolder) -> TrainRequest:
-    """The request with the seed and, unless given anew, the data of the run that is continued.
-
-    Raises:
-        ConfigError: the config describes another model than the one in the run's folder.
-    """
-    from core.config import model_config
-    from core.data import Datasets
-
-    before, now = model_config(config_of_run(folder)), model_config(request.config)
-    changed = [key for key in before if key != "trainer" and before[key] != now[key]]
-    if before["trainer"]["optimizer"]["type"] != now["trainer"]["optimizer"]["type"]:
-        changed.append("trainer.optimizer")
-    if changed:
-        raise ConfigError(
-            f"the run to continue was made with another config: {', '.join(changed)} differ",
-            path=str(folder.path),
-            hint="Leave --config out to use the run's own. The rest of `trainer`, and `backend`, may change.",
-        )
-    described = read_json(folder.description, "datasets", "random_seed")
-    datasets = request.datasets
-    if not datasets:
-        if described["datasets"] is None:
-            raise DataError(
-                "the data of this run was in memory", path=str(folder.path), hint="Give the same data again."
-            )
-        datasets = Datasets(**described["datasets"])
-    return attrs.evolve(request, datasets=datasets, seed=described["random_seed"])
-
-
-def _description(request: TrainRequest, processed: Processed, placement: Placement) -> dict[str, Any]:
-    """What ``description.json`` tells of a run: enough to repeat it and to continue it."""
-    import platform
-
-    import torch
-
-    from core import __version__
-    from core.config import redacted
-
-    return {
-        "format": 1,
-        "config": redacted(request.config),
-        "random_seed": request.seed,
-        "datasets": request.datasets.described(),
-        "data": {"fingerprint": processed.fingerprint, "cache_key": processed.key},
-        "rows": {name: split.rows for name, split in processed.splits.items()},
-        "resources": {"workers": placement.workers, "device": placement.device, "launcher": placement.launcher},
-        "plugins": {
-            "processor": placement.processor.type,
-            "strategy": placement.strategy.type,
-            "loader": placement.loader.type,
-        },
-        "versions": {"core": __version__, "python": platform.python_version(), "torch": torch.__version__},
-        "command": list(request.command),
-    }
+    return preprocess_for(checked, datasets, random_seed, place(checked.backend), Reporter(callbacks))

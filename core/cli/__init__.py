@@ -16,6 +16,7 @@ import traceback
 from collections.abc import Iterable
 from typing import NoReturn
 
+from core.backends.detect import is_coordinator
 from core.errors import CoreError, UserError
 
 COMMANDS = {
@@ -46,7 +47,8 @@ def main(argv: list[str] | None = None) -> int:
     except CoreError as error:
         if verbose:
             traceback.print_exc()
-        print(_report(error), file=sys.stderr)
+        if is_coordinator():  # every worker of a launcher's group comes to the same error
+            print(_report(error), file=sys.stderr)
         return error.exit_status
     except Exception as error:
         traceback.print_exc()

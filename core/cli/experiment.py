@@ -12,9 +12,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from core.api import evaluate_run
     from core.cli.console import Console
     from core.cli.training import print_run, request_of, train_as_asked
+    from core.jobs import evaluate_run
     from core.prediction import write_predictions
     from core.run import without_nan, write_json
 

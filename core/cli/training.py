@@ -8,10 +8,10 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from core.api import Run, TrainRequest, config_of_run, train
 from core.callbacks import Callback, MLflow, TensorBoard
 from core.cli.console import Console, table
 from core.cli.options import config_of
+from core.jobs import Run, TrainRequest, config_of_run, train
 from core.run import RunFolder, open_model, without_nan
 
 
@@ -71,7 +71,9 @@ def print_run(run: Run, *, as_json: bool) -> None:
     """The metrics of the best weights, and where everything is."""
     scores = {split: metrics for split in ("training", "validation", "test") if (metrics := run.metrics(split))}
     if as_json:
-        print(json.dumps({"metrics": without_nan(scores), "run": str(run.output_directory), "model": str(run.model_path)}))
+        print(
+            json.dumps({"metrics": without_nan(scores), "run": str(run.output_directory), "model": str(run.model_path)})
+        )
         return
     print(f"\nbest weights, of evaluation {run.best_round + 1}:\n{table(scores)}\n")
     print(f"run    {run.output_directory}\nmodel  {run.model_path}")
