@@ -52,9 +52,12 @@ class TextEncoder:
 
 @attrs.frozen(kw_only=True)
 class Embed(TextEncoder):
-    """A learnt vector for each token, reduced."""
+    """A learnt vector for each token, and for each pair of frequent tokens that are neighbours, reduced."""
 
-    embedding_size: int = setting(64, doc="Size of a token's vector.", check=at_least_1)
+    embedding_size: int = setting(32, doc="Size of a token's vector.", check=at_least_1)
+    paired_tokens: int = setting(
+        400, doc="How many of the most frequent tokens have vectors in pairs too; 0 for none.", check=at_least_0
+    )
 
 
 @attrs.frozen(kw_only=True)
@@ -183,6 +186,7 @@ class TextInput(InputFeature):
             case TransformerEncoder():
                 return sequence.TransformerTextEncoder(self.encoder, vocabulary, length)
             case _:
+                assert isinstance(self.encoder, Embed)
                 return sequence.EmbedEncoder(self.encoder, vocabulary)
 
 

@@ -19,7 +19,11 @@ from core.model.modules import FullyConnected, embedding, transformer
 from core.model.options import Reduction
 
 if TYPE_CHECKING:
-    from core.features.text import RNN, ParallelCNN, TextEncoder, TransformerEncoder
+    from core.features.text import RNN, Embed, ParallelCNN, TextEncoder, TransformerEncoder
+
+
+FIRST_WORD = 2
+"""The number of the most frequent word: 0 is padding, 1 an unknown word."""
 
 
 class TokenEmbedding(nn.Module):
@@ -89,10 +93,29 @@ class SequenceEncoder(nn.Module):
 
 
 class EmbedEncoder(SequenceEncoder):
-    """A bag of words."""
+    """A bag of words and of pairs of words, so that "not good" is more than "not" and "good".
 
-    def __init__(self, options: TextEncoder, vocabulary: int) -> None:
+    Rare pairs would be learnt by heart, so only frequent words have pairs: few enough for a vector for each.
+    """
+
+    def __init__(self, options: Embed, vocabulary: int) -> None:
         super().__init__(options, vocabulary, options.embedding_size)
+        self.paired = min(options.paired_tokens, vocabulary - FIRST_WORD)
+        self.pairs = (
+            TokenEmbedding(self.paired**2 + 1, options.embedding_size, options.dropout) if self.paired else None
+        )
+
+    def reduce(self, vectors: Tensor, tokens: Tensor) -> Tensor:
+        if self.pairs is not None:
+            vectors = vectors + self.pairs(self._pair_numbers(tokens))
+        return super().reduce(vectors, tokens)
+
+    def _pair_numbers(self, tokens: Tensor) -> Tensor:
+        """For each token, the number of the pair it begins; 0 for none."""
+        words = tokens - FIRST_WORD
+        frequent = (words >= 0) & (words < self.paired)
+        numbers = (words[:, :-1] * self.paired + words[:, 1:] + 1) * (frequent[:, :-1] & frequent[:, 1:])
+        return functional.pad(numbers, (0, 1))
 
 
 class ParallelCNNEncoder(SequenceEncoder):

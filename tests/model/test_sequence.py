@@ -11,6 +11,7 @@ VOCABULARY = ["<PAD>", "<UNK>", "a", "b", "c", "d"]
 
 ENCODERS = {
     "embed": Embed(embedding_size=8),
+    "embed_some_pairs": Embed(embedding_size=8, paired_tokens=3),
     "parallel_cnn": ParallelCNN(embedding_size=8, num_filters=4, output_size=8),
     "parallel_cnn_even": ParallelCNN(embedding_size=8, num_filters=4, filter_sizes=(4,), num_fc_layers=0),
     "rnn": RNN(embedding_size=8, state_size=8),
@@ -64,8 +65,19 @@ def test_every_parameter_learns_and_padding_stays_zero(options):
 
 
 def test_a_mean_is_over_the_tokens_of_a_text():
-    encoder = _build(Embed(embedding_size=4))
+    encoder = _build(Embed(embedding_size=4, paired_tokens=0))
     vectors = encoder.tokens.embedding.weight
 
     assert torch.allclose(encoder(TOKENS)[0], vectors[2:5].mean(0))
     assert not encoder(TOKENS)[2].any()
+
+
+def test_frequent_neighbours_have_a_vector_of_their_own_in_their_order():
+    encoder = _build(Embed(embedding_size=4, paired_tokens=3))
+    words, pairs = encoder.tokens.embedding.weight, encoder.pairs.embedding.weight
+
+    found = encoder(torch.tensor([[2, 4, 3, 5, 2, 1, 2, 0]]))
+
+    numbers = [0 * 3 + 2 + 1, 2 * 3 + 1 + 1]  # 2 4 and 4 3; not 5, which is too rare, nor an unknown word
+    expected = (words[[2, 4, 3, 5, 2, 1, 2]].sum(0) + pairs[numbers].sum(0)) / 7
+    assert torch.allclose(found[0], expected)
