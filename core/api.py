@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from core.backends.placement import place
@@ -13,7 +12,8 @@ from core.config import load, loads
 from core.config.sections import Config
 from core.errors import ConfigError
 from core.jobs import DEFAULT_SEED, Run, TrainRequest, evaluate_run, preprocess_for, train
-from core.run import RunFolder, open_model
+from core.run import RunFolder, open_model, place_of
+from core.storage import Location
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -44,7 +44,7 @@ class Model:
     ) -> None:
         self.config = read_config(config, backend=backend, overrides=overrides)
         self.callbacks = tuple(callbacks)
-        self.model_path: Path | None = None
+        self.model_path: Location | None = None
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, backend: BackendSource = None) -> Model:
@@ -93,7 +93,7 @@ class Model:
         request = TrainRequest(
             config=self.config,
             datasets=given,
-            output_directory=Path(output_directory),
+            output_directory=place_of(output_directory),
             experiment_name=experiment_name,
             model_name=model_name,
             resume=None if model_resume_path is None else RunFolder.existing(model_resume_path),
@@ -166,7 +166,7 @@ class Model:
         result = evaluate_run(run, backend=self.config.backend, callbacks=self.callbacks)
         return run, result.metrics, result.predictions.to_pandas()
 
-    def _trained(self) -> Path:
+    def _trained(self) -> Location:
         if self.model_path is None:
             raise ConfigError(
                 "this model has no weights yet", hint="Call train, or take a trained one: Model.load(path)."

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import inspect
+import os
+import tempfile
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from core.errors import PluginError
+from core.storage import Location
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from core.config.sections import Config
 
 Scores = dict[str, dict[str, dict[str, float]]]
@@ -30,9 +32,20 @@ class Callback:
         """`url`: the cache entry; `hit`: whether it was there already; `rows`: by split."""
 
     def on_train_start(
-        self, *, config: Config, output_directory: Path, steps: int, epochs: int, done: int, **details: Any
+        self,
+        *,
+        config: Config,
+        output_directory: Location,
+        logdir: Location,
+        steps: int,
+        epochs: int,
+        done: int,
+        **details: Any,
     ) -> None:
-        """`steps`: optimiser steps of the whole run, of which `done` were made before."""
+        """`steps`: optimiser steps of the whole run, of which `done` were made before.
+
+        `logdir` is the run's folder in `backend.trainer.logdir`, where that is set, else `output_directory`.
+        """
 
     def on_train_end(self, *, statistics: dict[str, Any], best_round: int | None, **details: Any) -> None:
         """`statistics`: as in ``training_statistics.json``; `best_round` counts evaluations from 0."""
@@ -102,7 +115,8 @@ class TensorBoard(Callback):
     """Scalars of every evaluation for TensorBoard: ``<split>/<feature>/<metric>`` over optimiser steps.
 
     Args:
-        logdir: folder of the event files; by default ``tensorboard`` in the run's folder.
+        logdir: folder of the event files; by default ``tensorboard`` in the run's folder, or in
+            `backend.trainer.logdir`.
     """
 
     def __init__(self, logdir: str | None = None) -> None:
@@ -110,18 +124,29 @@ class TensorBoard(Callback):
             from torch.utils.tensorboard import SummaryWriter
         except ImportError as error:
             raise PluginError("TensorBoard is not installed", hint="pip install 'core[tensorboard]'") from error
-        self._logdir, self._make = logdir, SummaryWriter
+        self._logdir = logdir
+        self._make = SummaryWriter
 
-    def on_train_start(self, *, output_directory: Path, **details: Any) -> None:
-        self._writer = self._make(self._logdir or str(output_directory / "tensorboard"))
+    def on_train_start(self, *, logdir: Location, **details: Any) -> None:
+        self._place = logdir / "tensorboard" if self._logdir is None else Location(self._logdir)
+        # TensorBoard writes to disks alone; what goes elsewhere is copied after each evaluation.
+        self._staging = None if self._place.local_path else tempfile.TemporaryDirectory(prefix="core-")
+        self._writer = self._make(self._staging.name if self._staging else os.fspath(self._place))
 
     def on_epoch_end(self, *, step: int, scores: Scores, **details: Any) -> None:
         for tag, value in _flat(scores, "/"):
             self._writer.add_scalar(tag, value, step)
         self._writer.flush()
+        self._copy()
 
     def on_train_end(self, **details: Any) -> None:
         self._writer.close()
+        self._copy()
+
+    def _copy(self) -> None:
+        if self._staging is not None:
+            for path in Path(self._staging.name).iterdir():
+                (self._place / path.name).put(path)
 
 
 class MLflow(Callback):
@@ -142,7 +167,7 @@ class MLflow(Callback):
             mlflow.set_tracking_uri(tracking_uri)
         mlflow.set_experiment(experiment)
 
-    def on_train_start(self, *, config: Config, output_directory: Path, **details: Any) -> None:
+    def on_train_start(self, *, config: Config, output_directory: Location, **details: Any) -> None:
         from core.config import model_config
 
         self._model = output_directory / "model"
@@ -154,7 +179,10 @@ class MLflow(Callback):
         self._mlflow.log_metrics(dict(_flat(scores, ".")), step=step)
 
     def on_train_end(self, **details: Any) -> None:
-        self._mlflow.log_artifacts(str(self._model), "model")
+        with tempfile.TemporaryDirectory(prefix="core-") as folder:  # MLflow wants files, wherever the run's are
+            for name in self._model.listdir():
+                Path(folder, name).write_bytes((self._model / name).read_bytes())
+            self._mlflow.log_artifacts(folder, "model")
         self._mlflow.end_run()
 
 

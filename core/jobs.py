@@ -9,7 +9,6 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -20,6 +19,7 @@ from core.config import load
 from core.config.sections import Backend, Config
 from core.errors import ConfigError, CoreError, DataError, Interrupted, StorageError, UserError
 from core.run import RunFolder, open_model, read_json, without_nan, write_json
+from core.storage import Location
 
 if TYPE_CHECKING:
     from core.data import Datasets, Processed
@@ -44,14 +44,14 @@ class Run:
         coordinator: False on the workers of a launcher that do not speak for the run.
     """
 
-    output_directory: Path
+    output_directory: Location
     training_statistics: dict[str, dict[str, dict[str, list[float]]]]
     best_round: int
     datasets: Datasets = attrs.field(repr=False)
     coordinator: bool = True
 
     @property
-    def model_path(self) -> Path:
+    def model_path(self) -> Location:
         return RunFolder(self.output_directory).model
 
     def metrics(self, split: str) -> dict[str, dict[str, float]]:
@@ -68,11 +68,11 @@ class TrainRequest:
 
     config: Config
     datasets: Datasets
-    output_directory: Path
+    output_directory: Location
     experiment_name: str = "experiment"
     model_name: str = "run"
     resume: RunFolder | None = None
-    initial_weights: Path | None = None
+    initial_weights: Location | None = None
     seed: int = DEFAULT_SEED
     save_progress: bool = True
     save_statistics: bool = True
@@ -107,12 +107,15 @@ def train(request: TrainRequest, callbacks: Sequence[Callback] = ()) -> Run:
         )
         if request.resume is None:
             write_json(folder.description, _description(request, processed, placement))
-        reporter.context = {"config": config, "output_directory": folder.path}
+        logdir = config.backend.trainer.logdir
+        logs = folder.location if logdir is None else Location(logdir).absolute() / folder.location.name
+        reporter.context = {"config": config, "output_directory": folder.location, "logdir": logs}
         return Job(
             config=config,
             seed=request.seed,
             processed=(processed.url, dict(processed.location.options)),
-            run_folder=folder.path,
+            run_folder=folder.location,
+            logs=logs / "logs",
             resume=request.resume is not None,
             save_progress=request.save_progress,
             initial_weights=request.initial_weights,
@@ -126,7 +129,7 @@ def train(request: TrainRequest, callbacks: Sequence[Callback] = ()) -> Run:
     folder, progress = RunFolder(outcome.job.run_folder), outcome.progress
     assert progress.best_round is not None
     run = Run(
-        output_directory=folder.path,
+        output_directory=folder.location,
         training_statistics=progress.statistics,
         best_round=progress.best_round,
         datasets=request.datasets,
@@ -166,11 +169,13 @@ def _resumable(reporter: Reporter) -> Iterator[None]:
     try:
         yield
     except CoreError as error:
+        from core.training.checkpoint import latest
+
         folder = reporter.context.get("output_directory")
         checkpoints = folder and RunFolder(folder).checkpoints
         if (
             not checkpoints
-            or not any(checkpoints.glob("step-*"))
+            or latest(checkpoints) is None
             or (error.exit_status == 2 and not isinstance(error, StorageError))
         ):
             raise
@@ -237,7 +242,7 @@ def _resumed(request: TrainRequest, folder: RunFolder) -> TrainRequest:
     if changed:
         raise ConfigError(
             f"the run to continue was made with another config: {', '.join(changed)} differ",
-            path=str(folder.path),
+            path=str(folder.location),
             hint="Leave --config out to use the run's own. The rest of `trainer`, and `backend`, may change.",
         )
     described = read_json(folder.description, "datasets", "random_seed")
@@ -245,7 +250,7 @@ def _resumed(request: TrainRequest, folder: RunFolder) -> TrainRequest:
     if not datasets:
         if described["datasets"] is None:
             raise DataError(
-                "the data of this run was in memory", path=str(folder.path), hint="Give the same data again."
+                "the data of this run was in memory", path=str(folder.location), hint="Give the same data again."
             )
         datasets = Datasets(**described["datasets"])
     return attrs.evolve(request, datasets=datasets, seed=described["random_seed"])

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import math
 import os
 import re
-import shutil
-import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import attrs
 
 from core.errors import ConfigError, ModelError, StorageError, UserError
+from core.storage import Location
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -31,25 +29,21 @@ MODEL_FORMAT = 1
 class RunFolder:
     """``results/<experiment>_<model>[_N]/`` and the names in it."""
 
-    path: Path
+    location: Location
 
     @classmethod
     def create(cls, output_directory: str | os.PathLike[str], experiment: str, model: str) -> RunFolder:
         """A new folder; `_1`, `_2`, … is added where the name is taken. Safe against runs that start together."""
         base = cls.parent_of(output_directory, experiment, model)
-        with storage_errors("create", base):
-            number = 0
-            while True:
-                path = base / (f"{experiment}_{model}" + (f"_{number}" if number else ""))
-                try:
-                    path.mkdir()
-                except FileExistsError:
-                    number += 1
-                else:
-                    return cls(path.absolute())
+        number = 0
+        while True:
+            location = base / (f"{experiment}_{model}" + (f"_{number}" if number else ""))
+            if _claimed(location):
+                return cls(location)
+            number += 1
 
     @staticmethod
-    def parent_of(output_directory: str | os.PathLike[str], experiment: str, model: str) -> Path:
+    def parent_of(output_directory: str | os.PathLike[str], experiment: str, model: str) -> Location:
         """The folder, which now exists, that `create` would make a run's folder in.
 
         Raises:
@@ -58,9 +52,12 @@ class RunFolder:
         for option, name in (("--experiment-name", experiment), ("--model-name", model)):
             if re.search(r"[/\\\0]", name):
                 raise UserError("cannot be part of a folder's name", path=option, found=name, expected="no slash in it")
-        base = Path(output_directory).expanduser()
-        with storage_errors("create", base):
-            base.mkdir(parents=True, exist_ok=True)
+        base = place_of(output_directory).absolute()
+        try:
+            base.makedirs()
+        except StorageError as error:
+            hint = "Choose another --output-directory."
+            raise StorageError([attrs.evolve(error.problems[0], hint=hint)]) from error
         return base
 
     @classmethod
@@ -70,12 +67,12 @@ class RunFolder:
         Raises:
             ModelError: it is not there, or is not a run's folder.
         """
-        folder = cls(Path(path).expanduser().absolute())
-        if not folder.path.is_dir():
+        folder = cls(place_of(path).absolute())
+        if not folder.location.is_dir():
             raise ModelError(
                 "there is no such run folder", path=str(path), hint="Give the folder `core train` printed."
             )
-        if not folder.description.is_file():
+        if not folder.description.exists():
             raise ModelError(
                 "this is not a run's folder: it has no description.json",
                 path=str(path),
@@ -84,28 +81,42 @@ class RunFolder:
         return folder
 
     @property
-    def description(self) -> Path:
-        return self.path / "description.json"
+    def description(self) -> Location:
+        return self.location / "description.json"
 
     @property
-    def statistics(self) -> Path:
-        return self.path / "training_statistics.json"
+    def statistics(self) -> Location:
+        return self.location / "training_statistics.json"
 
     @property
-    def learning_curves(self) -> Path:
-        return self.path / "learning_curves.png"
+    def learning_curves(self) -> Location:
+        return self.location / "learning_curves.png"
 
     @property
-    def model(self) -> Path:
-        return self.path / "model"
+    def model(self) -> Location:
+        return self.location / "model"
 
     @property
-    def checkpoints(self) -> Path:
-        return self.path / "checkpoints"
+    def checkpoints(self) -> Location:
+        return self.location / "checkpoints"
 
-    @property
-    def logs(self) -> Path:
-        return self.path / "logs"
+
+def place_of(path: str | os.PathLike[str] | Location) -> Location:
+    """What a user named."""
+    return path if isinstance(path, Location) else Location(os.fspath(path))
+
+
+def _claimed(location: Location) -> bool:
+    """Whether the folder is this run's now. Object stores have no folders to make: there, the name must be free."""
+    if location.local_path is None:
+        return not location.exists()
+    try:
+        os.mkdir(location)
+    except FileExistsError:
+        return False
+    except OSError as error:
+        raise StorageError(f"cannot create it: {error.strerror}", path=str(location)) from error
+    return True
 
 
 @attrs.frozen(kw_only=True)
@@ -119,7 +130,7 @@ class SavedModel:
         seed: the run's random seed, which decides how rows are split.
     """
 
-    path: Path
+    path: Location
     config: Config
     metadata: dict[str, dict[str, Any]]
     seed: int
@@ -130,45 +141,59 @@ class SavedModel:
         Raises:
             ModelError: the file is missing or damaged.
         """
-        from safetensors import SafetensorError
-        from safetensors.torch import load_file
-
         try:
-            return load_file(self.path / WEIGHTS)
-        except (OSError, SafetensorError) as error:
+            return read_tensors(self.path / WEIGHTS)
+        except (StorageError, ValueError) as error:
             raise _damaged(self.path / WEIGHTS, str(error)) from error
 
 
 def save_model(
-    folder: Path, config: Config, metadata: Mapping[str, Any], seed: int, weights: Mapping[str, Tensor]
+    folder: Location, config: Config, metadata: Mapping[str, Any], seed: int, weights: Mapping[str, Tensor]
 ) -> None:
-    """Write a model folder; what was there before stays whole until the new one is complete."""
-    from safetensors.torch import save
-
+    """Write a model folder; on a local disk, what was there before stays whole until the new one is complete."""
     from core.config import model_config
 
-    content = save({name: tensor.contiguous() for name, tensor in weights.items()})
-    described = {
-        "format": MODEL_FORMAT,
-        "features": dict(metadata),
-        "random_seed": seed,
-        "weights_sha256": hashlib.sha256(content).hexdigest(),
-    }
-    with storage_errors("write", folder):
-        temporary = folder.with_name(f".{folder.name}-{uuid.uuid4().hex[:8]}")
-        replaced = folder.with_name(f".{folder.name}-old")
-        temporary.mkdir(parents=True)
-        try:
-            (temporary / WEIGHTS).write_bytes(content)
-            write_json(temporary / CONFIG, model_config(config))
-            write_json(temporary / METADATA, described)
-            shutil.rmtree(replaced, ignore_errors=True)
-            if folder.exists():
-                os.replace(folder, replaced)
-            os.replace(temporary, folder)
-        finally:  # a full disk should not be fuller for the attempt
-            shutil.rmtree(temporary, ignore_errors=True)
-        shutil.rmtree(replaced, ignore_errors=True)
+    with folder.replacing(last=METADATA) as files:
+        write_tensors(files / WEIGHTS, weights)
+        (files / CONFIG).write_text(as_json(model_config(config)), encoding="utf-8")
+        with open(files / WEIGHTS, "rb") as file:
+            checksum = hashlib.file_digest(file, "sha256").hexdigest()
+        described = {
+            "format": MODEL_FORMAT,
+            "features": dict(metadata),
+            "random_seed": seed,
+            "weights_sha256": checksum,
+        }
+        (files / METADATA).write_text(as_json(described), encoding="utf-8")
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    """A safetensors file."""
+    from safetensors import SafetensorError
+    from safetensors.torch import save_file
+
+    try:
+        save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, path)
+    except SafetensorError as error:  # how it says that the disk is full
+        raise OSError(str(error)) from error
+
+
+def read_tensors(location: Location) -> dict[str, Tensor]:
+    """A safetensors file.
+
+    Raises:
+        StorageError: it cannot be read.
+        ValueError: it is none.
+    """
+    from safetensors import SafetensorError
+    from safetensors.torch import load, load_file
+
+    try:
+        return load(location.read_bytes()) if location.local_path is None else load_file(location)
+    except FileNotFoundError:
+        raise StorageError("there is no such file", path=str(location)) from None
+    except (OSError, SafetensorError) as error:
+        raise ValueError(str(error)) from error
 
 
 def open_model(path: str | os.PathLike[str]) -> SavedModel:
@@ -179,12 +204,12 @@ def open_model(path: str | os.PathLike[str]) -> SavedModel:
     """
     from core.config import load
 
-    folder = Path(path).expanduser().absolute()
-    if (folder / "model" / CONFIG).is_file():
+    folder = place_of(path).absolute()
+    if (folder / "model" / CONFIG).exists():
         folder = folder / "model"
     if not folder.is_dir():
         raise ModelError("there is no such model folder", path=str(path), hint="Give the `model` folder of a run.")
-    missing = [name for name in (WEIGHTS, CONFIG, METADATA) if not (folder / name).is_file()]
+    missing = [name for name in (WEIGHTS, CONFIG, METADATA) if not (folder / name).exists()]
     if missing:
         raise ModelError(
             f"not a complete model folder: {', '.join(missing)} missing",
@@ -212,15 +237,13 @@ def open_model(path: str | os.PathLike[str]) -> SavedModel:
     return SavedModel(path=folder, config=config, metadata=metadata["features"], seed=metadata["random_seed"])
 
 
-def write_json(path: Path, value: Any) -> None:
+def write_json(location: Location, value: Any) -> None:
     """Replace a JSON file as a whole."""
-    with storage_errors("write", path):
-        temporary = path.with_name(f".{path.name}-{uuid.uuid4().hex[:8]}")
-        try:
-            temporary.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-            os.replace(temporary, path)
-        finally:
-            temporary.unlink(missing_ok=True)
+    location.write_atomic(as_json(value).encode())
+
+
+def as_json(value: Any) -> str:
+    return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
 
 
 def without_nan(value: Any) -> Any:
@@ -232,40 +255,27 @@ def without_nan(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def read_json(path: Path, *keys: str) -> Any:
+def read_json(path: Location, *keys: str) -> Any:
     """A JSON file of a run or model: an object with at least these keys, where any are named.
 
     Raises:
         ModelError: it is missing or damaged.
     """
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        value = json.loads(path.read_bytes())
+    except (StorageError, ValueError) as error:
         raise _damaged(path, str(error)) from error
     if keys:
         _require(path, value, *keys)
     return value
 
 
-def _require(path: Path, value: Any, *keys: str) -> None:
+def _require(path: Location, value: Any, *keys: str) -> None:
     if not isinstance(value, dict):
         raise _damaged(path, "it holds no object")
     if absent := [key for key in keys if key not in value]:
         raise _damaged(path, f"{', '.join(map(repr, absent))} missing")
 
 
-@contextlib.contextmanager
-def storage_errors(action: str, place: Path) -> Iterator[None]:
-    """Turn an OSError into a StorageError that names the place."""
-    try:
-        yield
-    except OSError as error:
-        raise StorageError(
-            f"cannot {action} it: {error.strerror or error}",
-            path=str(error.filename or place),
-            hint="Check the permissions and the free space, or choose another --output-directory.",
-        ) from error
-
-
-def _damaged(path: Path, reason: str) -> ModelError:
+def _damaged(path: Location, reason: str) -> ModelError:
     return ModelError(f"damaged: {reason}", path=str(path), hint="Copy the model folder again, or train it again.")

@@ -7,8 +7,11 @@ import errno
 import io
 import os
 import re
+import shutil
+import tempfile
 import uuid
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import IO, Any, cast
 
 import attrs
@@ -62,6 +65,14 @@ class Location:
     def __repr__(self) -> str:
         return f"Location({str(self)!r})"
 
+    def __truediv__(self, name: str) -> Location:
+        return self.join(name)
+
+    def __fspath__(self) -> str:
+        if (local := self.local_path) is None:
+            raise StorageError("this must be a place on a local disk", path=str(self))
+        return local
+
     @property
     def local_path(self) -> str | None:
         """The path on this machine's disk, or None where it is elsewhere."""
@@ -72,6 +83,10 @@ class Location:
 
             return cast(str, LocalFileSystem._strip_protocol(self.url))
         return None
+
+    def absolute(self) -> Location:
+        """The same place, whatever the working directory is."""
+        return self if is_url(self.url) else attrs.evolve(self, url=os.path.abspath(os.path.expanduser(self.url)))
 
     @property
     def name(self) -> str:
@@ -192,6 +207,64 @@ class Location:
         with self._errors("write"):
             filesystem, path = self.filesystem()
             filesystem.pipe_file(path, buffer.getvalue())
+
+    @contextlib.contextmanager
+    def replacing(self, last: str) -> Iterator[Path]:
+        """A local folder to fill, whose files become this folder's when the block ends without an exception.
+
+        Locally it takes the place of the old folder as a whole. Elsewhere its files are uploaded, `last` removed first
+        and uploaded last: a folder that lacks it is not complete.
+        """
+        local = self.local_path
+        if local is None:
+            with tempfile.TemporaryDirectory(prefix="core-") as folder:
+                yield Path(folder)
+                self._upload(Path(folder), last)
+            return
+        target = Path(local)
+        temporary, replaced = (target.with_name(f".{target.name}-{end}") for end in (uuid.uuid4().hex[:8], "old"))
+        with self._errors("write"):
+            temporary.mkdir(parents=True)
+            try:
+                yield temporary
+                shutil.rmtree(replaced, ignore_errors=True)
+                if target.exists():
+                    os.replace(target, replaced)
+                os.replace(temporary, target)
+            finally:  # a full disk should not be fuller for the attempt
+                shutil.rmtree(temporary, ignore_errors=True)
+            shutil.rmtree(replaced, ignore_errors=True)
+
+    def _upload(self, folder: Path, last: str) -> None:
+        self.join(last).remove()
+        for path in sorted(folder.iterdir(), key=lambda path: path.name == last):
+            self.join(path.name).put(path)
+
+    @contextlib.contextmanager
+    def replacing_file(self) -> Iterator[Path]:
+        """A local path to write, whose file becomes this one when the block ends without an exception."""
+        suffix = f"-{self.name}"  # which may say in what format to write
+        if (local := self.local_path) is None:
+            with tempfile.TemporaryDirectory(prefix="core-") as folder:
+                yield Path(folder, suffix)
+                self.put(Path(folder, suffix))
+            return
+        target = Path(local)
+        temporary = target.with_name(f".{uuid.uuid4().hex[:8]}{suffix}")
+        with self._errors("write"):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                yield temporary
+                os.replace(temporary, target)
+            finally:
+                temporary.unlink(missing_ok=True)
+
+    def put(self, path: Path) -> None:
+        """Make this a copy of a local file."""
+        with self._errors("write"):
+            filesystem, target = self.filesystem()
+            filesystem.makedirs(self.parent.filesystem()[1], exist_ok=True)
+            filesystem.put_file(os.fspath(path), target)
 
     @contextlib.contextmanager
     def _errors(self, action: str) -> Iterator[None]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import pickle
-import shutil
+import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -16,7 +18,7 @@ from core.backends.placement import Placement
 from core.backends.workers import on_interrupt, run_workers
 from core.callbacks import Reporter
 from core.errors import CoreError, WorkerFailed
-from core.run import RunFolder
+from core.storage import Location
 from core.strategy import Strategy
 from core.training.checkpoint import Progress
 from core.training.job import Job, make_strategy, run_job
@@ -55,18 +57,32 @@ def execute(placement: Placement, prepare: Callable[[], Job], reporter: Reporter
 
 
 def _in_workers(placement: Placement, job: Job, reporter: Reporter) -> Outcome:
-    logs = RunFolder(job.run_folder).logs
     for attempt in range(placement.retries + 1):
+        logs = job.logs if attempt == 0 else job.logs.parent / f"logs-attempt-{attempt + 1}"
         try:
-            progress = run_workers(job, placement.workers, reporter, logs, every_batch=reporter.every_batch)
+            with _written_to(logs) as folder:
+                progress = run_workers(job, placement.workers, reporter, folder, every_batch=reporter.every_batch)
             return Outcome(job=job, progress=progress)
         except WorkerFailed as error:
             if attempt == placement.retries:
                 raise
             log.warning("%s\nrestarting the workers from the last checkpoint", error)
-            shutil.copytree(logs, logs.with_name(f"logs-attempt-{attempt + 1}"), dirs_exist_ok=True)
             job = attrs.evolve(job, resume=True)
     raise AssertionError("unreachable")
+
+
+@contextlib.contextmanager
+def _written_to(place: Location) -> Iterator[Path]:
+    """A local folder whose files end up in `place`."""
+    if (local := place.local_path) is not None:
+        yield Path(local)
+        return
+    with tempfile.TemporaryDirectory(prefix="core-") as folder:
+        try:
+            yield Path(folder)
+        finally:
+            for path in Path(folder).iterdir():
+                (place / path.name).put(path)
 
 
 def _as_launched(placement: Placement, prepare: Callable[[], Job], reporter: Reporter) -> Outcome:

@@ -150,6 +150,8 @@ def _not_applicable(backend: Backend, launcher: str | None, strategy: Selected) 
     notes = []
     if trainer.resources_per_worker:
         notes.append("backend.trainer.resources_per_worker does not apply: it asks a Ray cluster, and this is none")
+    if trainer.logdir is not None and not is_distributed(strategy):
+        notes.append("backend.trainer.logdir applies to TensorBoard events alone: there are no worker processes to log")
     if trainer.max_retries and launcher is not None:
         notes.append(f"backend.trainer.max_retries does not apply: restarts are the business of {launcher}")
     elif trainer.max_retries and not is_distributed(strategy):

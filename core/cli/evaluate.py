@@ -21,12 +21,11 @@ def run(args: argparse.Namespace) -> int:
     from core.callbacks import Reporter
     from core.cli.console import Console, table
     from core.prediction import evaluate, predictions_path, write_predictions
-    from core.run import open_model, storage_errors, without_nan, write_json
+    from core.run import open_model, without_nan, write_json
 
     saved = open_model(args.model_path)
     target = predictions_path(args.output, args.output_directory)
-    with storage_errors("create", target.parent):
-        target.parent.mkdir(parents=True, exist_ok=True)
+    target.parent.makedirs()
     console = Console(quiet=args.quiet)
     result = evaluate(
         saved,
@@ -37,8 +36,8 @@ def run(args: argparse.Namespace) -> int:
         index_column=args.index_column,
         reporter=Reporter([console]),
     )
-    written = {"statistics": str(target.with_name("test_statistics.json"))}
-    write_json(target.with_name("test_statistics.json"), without_nan(result.metrics))
+    written = {"statistics": str(target.parent / "test_statistics.json")}
+    write_json((target.parent / "test_statistics.json"), without_nan(result.metrics))
     if not args.skip_save_predictions:
         with write_predictions(target) as write:
             write(result.predictions)

@@ -6,13 +6,13 @@ import argparse
 import json
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 from core.callbacks import Callback, MLflow, TensorBoard
 from core.cli.console import Console, table
 from core.cli.options import config_of
 from core.jobs import Run, TrainRequest, config_of_run, train
 from core.run import RunFolder, open_model, without_nan
+from core.storage import Location
 
 
 def request_of(args: argparse.Namespace) -> TrainRequest:
@@ -34,7 +34,7 @@ def request_of(args: argparse.Namespace) -> TrainRequest:
             validation_set=args.validation_set,
             test_set=args.test_set,
         ),
-        output_directory=Path(args.output_directory),
+        output_directory=Location(args.output_directory),
         experiment_name=args.experiment_name,
         model_name=args.model_name,
         resume=resume,

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from core.errors import UserError
-from core.run import storage_errors
+from core.storage import Location
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -20,31 +18,24 @@ Write = Callable[["pa.Table"], None]
 FORMATS = (".parquet", ".csv", ".jsonl")
 
 
-def predictions_path(output: str | None, output_directory: str | None) -> Path:
+def predictions_path(output: str | None, output_directory: str | None) -> Location:
     """The file that ``--output`` or ``--output-directory`` ask for.
 
     Raises:
         UserError: the suffix names no format.
     """
-    path = Path(output or os.path.join(output_directory or "results", "predictions.parquet")).expanduser()
-    if path.suffix not in FORMATS:
+    place = Location(output) if output else Location(output_directory or "results") / "predictions.parquet"
+    if not place.name.endswith(FORMATS):
         raise UserError("unknown format of predictions", path="--output", found=output, expected=" or ".join(FORMATS))
-    return path
+    return place
 
 
 @contextlib.contextmanager
-def write_predictions(path: Path) -> Iterator[Write]:
+def write_predictions(place: Location) -> Iterator[Write]:
     """A function that appends a table. The file gets its name when the block ends without an exception."""
-    temporary = path.with_name(f".{uuid.uuid4().hex[:8]}-{path.name}")
-    writer = _jsonl if path.suffix == ".jsonl" else _columnar
-    with storage_errors("write", path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with writer(temporary) as write:
-                yield write
-            os.replace(temporary, path)
-        finally:
-            temporary.unlink(missing_ok=True)
+    writer = _jsonl if place.name.endswith(".jsonl") else _columnar
+    with place.replacing_file() as path, writer(path) as write:
+        yield write
 
 
 def collect(tables: list[pa.Table]) -> Write:

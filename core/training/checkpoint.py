@@ -1,27 +1,23 @@
 """Checkpoints that any strategy on any number of workers can continue.
 
 ``checkpoints/step-<n>/`` holds the full weights, the optimiser's state by parameter name (both safetensors: nothing
-here is ever unpickled) and the loop's state as JSON. A folder gets its name only when it is complete, so the newest
-name is always good; the one before is kept until then.
+here is ever unpickled) and the loop's state as JSON. It counts once ``state.json`` is there, which is last; the one
+before is kept until then.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import uuid
-from pathlib import Path
 from typing import Any
 
 import attrs
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
 
-from core.errors import ModelError
-from core.run import storage_errors
+from core.errors import ModelError, StorageError
+from core.run import read_tensors, write_tensors
+from core.storage import Location
 
+MODEL, OPTIMIZER, STATE = "model.safetensors", "optimizer.safetensors", "state.json"
 SEPARATOR = "::"
 """Between a parameter's name and the name of its optimiser state; module names hold no colon."""
 
@@ -53,58 +49,42 @@ class Progress:
     stopped_early: bool = False
 
 
-def save(folder: Path, state: dict[str, Any], progress: Progress) -> Path:
+def save(folder: Location, state: dict[str, Any], progress: Progress) -> Location:
     """Write a checkpoint under `folder`; returns its folder. Only the newest is kept."""
-    name = f"step-{progress.step:010d}"
-    temporary = folder / f".{name}-{uuid.uuid4().hex[:8]}"
-    with storage_errors("write", folder):
-        temporary.mkdir(parents=True)
-        try:
-            _write({k: v.contiguous() for k, v in state["model"].items()}, temporary / "model.safetensors")
-            tensors, scalars = _split_optimizer_state(state["optimizer"]["state"])
-            _write(tensors, temporary / "optimizer.safetensors")
-            groups = state["optimizer"]["param_groups"]
-            described = {
-                "format": 1,
-                "progress": attrs.asdict(progress),
-                "optimizer": {"param_groups": groups, "scalars": scalars},
-            }
-            (temporary / "state.json").write_text(json.dumps(described))
-            target = folder / name
-            shutil.rmtree(target, ignore_errors=True)
-            os.replace(temporary, target)
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)
-    for old in folder.iterdir():
-        if old.name != name:
-            shutil.rmtree(old, ignore_errors=True)
+    target = folder / f"step-{progress.step:010d}"
+    tensors, scalars = _split_optimizer_state(state["optimizer"]["state"])
+    described = {
+        "format": 1,
+        "progress": attrs.asdict(progress),
+        "optimizer": {"param_groups": state["optimizer"]["param_groups"], "scalars": scalars},
+    }
+    with target.replacing(last=STATE) as files:
+        write_tensors(files / MODEL, state["model"])
+        write_tensors(files / OPTIMIZER, tensors)
+        (files / STATE).write_text(json.dumps(described))
+    for name in folder.listdir():
+        if name != target.name:
+            (folder / name).remove()
     return target
 
 
-def _write(tensors: dict[str, torch.Tensor], path: Path) -> None:
-    try:
-        save_file(tensors, path)
-    except SafetensorError as error:  # how it says that the disk is full
-        raise OSError(str(error)) from error
-
-
-def latest(folder: Path) -> Path | None:
+def latest(folder: Location) -> Location | None:
     """The newest complete checkpoint, if there is one."""
-    return max(folder.glob("step-*"), default=None, key=lambda path: path.name)
+    complete = (folder / name for name in reversed(folder.listdir()) if name.startswith("step-"))
+    return next((place for place in complete if (place / STATE).exists()), None)
 
 
-def load_progress(checkpoint: Path) -> Progress:
+def load_progress(checkpoint: Location) -> Progress:
     """Where the run that wrote `checkpoint` was."""
     return Progress(**_described(checkpoint)["progress"])
 
 
-def load_state(checkpoint: Path) -> dict[str, Any]:
+def load_state(checkpoint: Location) -> dict[str, Any]:
     """What `core.strategy.Strategy.load` takes."""
     described = _described(checkpoint)["optimizer"]
     try:
-        model = load_file(checkpoint / "model.safetensors")
-        tensors = load_file(checkpoint / "optimizer.safetensors")
-    except (OSError, SafetensorError) as error:
+        model, tensors = read_tensors(checkpoint / MODEL), read_tensors(checkpoint / OPTIMIZER)
+    except (StorageError, ValueError) as error:
         raise _damaged(checkpoint, error) from error
     state: dict[str, dict[str, Any]] = {}
     for key, value in [*tensors.items(), *described["scalars"].items()]:
@@ -115,19 +95,19 @@ def load_state(checkpoint: Path) -> dict[str, Any]:
 
 def _split_optimizer_state(state: dict[str, dict[str, Any]]) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
     flat = {f"{name}{SEPARATOR}{key}": value for name, entry in state.items() for key, value in entry.items()}
-    tensors = {key: value.contiguous() for key, value in flat.items() if isinstance(value, torch.Tensor)}
+    tensors = {key: value for key, value in flat.items() if isinstance(value, torch.Tensor)}
     return tensors, {key: value for key, value in flat.items() if not isinstance(value, torch.Tensor)}
 
 
-def _described(checkpoint: Path) -> dict[str, Any]:
+def _described(checkpoint: Location) -> dict[str, Any]:
     try:
-        described: dict[str, Any] = json.loads((checkpoint / "state.json").read_text())
-    except (OSError, ValueError) as error:
+        described: dict[str, Any] = json.loads((checkpoint / STATE).read_bytes())
+    except (StorageError, ValueError) as error:
         raise _damaged(checkpoint, error) from error
     return described
 
 
-def _damaged(checkpoint: Path, error: Exception) -> ModelError:
+def _damaged(checkpoint: Location, error: Exception) -> ModelError:
     return ModelError(
         f"checkpoint cannot be read: {error}",
         path=str(checkpoint),

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import warnings
-from pathlib import Path
 
-from core.run import storage_errors
+from core.storage import Location
 
 COLOURS = {"training": "tab:blue", "validation": "tab:orange", "test": "tab:green"}
 
 
-def draw_learning_curves(statistics: dict[str, dict[str, dict[str, list[float]]]], path: Path) -> None:
+def draw_learning_curves(statistics: dict[str, dict[str, dict[str, list[float]]]], path: Location) -> None:
     """Write a PNG of every metric of every output feature over evaluations.
 
     Args:
@@ -58,6 +57,6 @@ def draw_learning_curves(statistics: dict[str, dict[str, dict[str, list[float]]]
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.grid(alpha=0.3)
         axes.legend(fontsize=8)
-    with storage_errors("write", path), warnings.catch_warnings():
+    with path.writing() as file, warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph")  # a name in a script that the font lacks
-        figure.savefig(path, dpi=100)
+        figure.savefig(file, format="png", dpi=100)

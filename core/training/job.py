@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import attrs
@@ -18,6 +17,7 @@ from core.loader import Loader
 from core.model import build
 from core.registry import registry
 from core.run import RunFolder, open_model, save_model
+from core.storage import Location
 from core.strategy import Strategy
 from core.training import checkpoint
 from core.training.batching import learning_rate
@@ -32,6 +32,7 @@ class Job:
     Attributes:
         processed: URL of the processed data, and the fsspec options to open it with.
         run_folder: where rank 0 writes.
+        logs: folder of the workers' logs.
         resume: continue from the newest checkpoint in `run_folder`.
         save_progress: write checkpoints.
         initial_weights: a model folder to start from, or None.
@@ -42,10 +43,11 @@ class Job:
     config: Config
     seed: int
     processed: tuple[str, dict[str, Any]]
-    run_folder: Path
+    run_folder: Location
+    logs: Location
     resume: bool
     save_progress: bool
-    initial_weights: Path | None
+    initial_weights: Location | None
     strategy: Selected
     loader: Selected
     device: str
@@ -107,7 +109,7 @@ def _prepare(job: Job, strategy: Strategy, processed: Processed) -> None:
     strategy.prepare(model, make_optimizer)
 
 
-def _start_from(model: torch.nn.Module, path: Path) -> None:
+def _start_from(model: torch.nn.Module, path: Location) -> None:
     """Weights of an earlier model, all of which must fit."""
     saved = open_model(path)
     try:

@@ -6,7 +6,6 @@ import contextlib
 import math
 import operator
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from typing import Any, Protocol
 
 import attrs
@@ -16,6 +15,7 @@ from torch import Tensor, nn
 from core.config.sections import Config, Trainer
 from core.errors import Interrupted, NonFiniteLoss
 from core.loader import Batch, BatchPlan, Loader
+from core.storage import Location
 from core.strategy import Strategy
 from core.training import checkpoint
 from core.training.batching import Batching, batching, learning_rate
@@ -52,7 +52,7 @@ class Run:
     strategy: Strategy
     loaders: Mapping[str, Loader]
     metadata: Mapping[str, dict[str, Any]]
-    checkpoints: Path | None
+    checkpoints: Location | None
     save_best: Callable[[dict[str, Tensor]], None]
     report: Report
     interrupted: Callable[[], bool]

@@ -124,7 +124,7 @@ def test_a_config_given_is_left_as_it_is(config, frame, tmp_path):
 def test_what_a_run_tells(expected):
     assert expected.output_directory.name == "experiment_run"
     assert expected.model_path == expected.output_directory / "model"
-    saved = json.loads((expected.output_directory / "training_statistics.json").read_text())
+    saved = json.loads((expected.output_directory / "training_statistics.json").read_bytes())
     assert saved == expected.training_statistics
     assert len(saved["validation"]["y"]["loss"]) == 2
     for split in ("training", "validation", "test"):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 from torch import nn
 
 from core.errors import ModelError
+from core.storage import Location
 from core.specs import StrategyOptions
 from core.strategy import Strategy
 from core.training import checkpoint
@@ -35,7 +38,7 @@ def test_training_goes_on_as_if_it_had_never_stopped(tmp_path, optimizer):
     # given: six steps in one go
     expected = trained(optimizer, 6).state()
     # when: three, a checkpoint, three more
-    saved = checkpoint.save(tmp_path, trained(optimizer, 3).state(), Progress(step=3))
+    saved = checkpoint.save(Location(tmp_path), trained(optimizer, 3).state(), Progress(step=3))
     actual = trained(optimizer, 3, checkpoint.load_state(saved)).state()
     # then
     for name, tensor in expected["model"].items():
@@ -48,28 +51,28 @@ def test_progress_comes_back(tmp_path):
         step=3, epoch=1, batch=2, losses=[0.5], rows=64, best_round=0, best_value=float("nan"),
         statistics={"training": {"y": {"loss": [0.1]}}}, plateau={"cuts": 1, "best": 0.2, "rounds": 0},
     )  # fmt: skip
-    saved = checkpoint.save(tmp_path, trained("adam", 1).state(), progress)
+    saved = checkpoint.save(Location(tmp_path), trained("adam", 1).state(), progress)
     assert repr(checkpoint.load_progress(saved)) == repr(progress)
 
 
 def test_only_the_newest_is_kept_and_half_written_ones_are_not_seen(tmp_path):
     state = trained("adam", 1).state()
-    checkpoint.save(tmp_path, state, Progress(step=9))
+    checkpoint.save(Location(tmp_path), state, Progress(step=9))
     (tmp_path / ".step-0000000012-abc").mkdir()
-    newest = checkpoint.save(tmp_path, state, Progress(step=10))
+    newest = checkpoint.save(Location(tmp_path), state, Progress(step=10))
     assert [path.name for path in tmp_path.iterdir()] == ["step-0000000010"]
-    assert checkpoint.latest(tmp_path) == newest
-    assert checkpoint.latest(tmp_path / "nowhere") is None
+    assert checkpoint.latest(Location(tmp_path)) == newest
+    assert checkpoint.latest(Location(tmp_path / "nowhere")) is None
 
 
 @pytest.mark.parametrize("part", PARTS)
 @pytest.mark.parametrize("damage", ["truncated", "gone"])
 def test_a_damaged_checkpoint_is_named(tmp_path, part, damage):
-    saved = checkpoint.save(tmp_path, trained("adam", 1).state(), Progress(step=1))
+    saved = checkpoint.save(Location(tmp_path), trained("adam", 1).state(), Progress(step=1))
     if damage == "gone":
-        (saved / part).unlink()
+        Path(saved, part).unlink()
     else:
-        (saved / part).write_bytes((saved / part).read_bytes()[:20])
+        Path(saved, part).write_bytes(Path(saved, part).read_bytes()[:20])
     with pytest.raises(ModelError, match="cannot be read") as caught:
         checkpoint.load_state(saved)
     assert caught.value.path == str(saved)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -45,10 +46,10 @@ def test_it_learns(train, config):
 
 def test_a_run_folder_holds_what_is_promised(train, config):
     run, _ = train(config)
-    names = {path.name for path in run.output_directory.iterdir()}
+    names = {path.name for path in Path(run.output_directory).iterdir()}
     assert {"description.json", "training_statistics.json", "learning_curves.png", "model", "checkpoints"} <= names
-    assert {path.name for path in run.model_path.iterdir()} == {"model.safetensors", "config.json", "metadata.json"}
-    statistics = json.loads((run.output_directory / "training_statistics.json").read_text())
+    assert {path.name for path in Path(run.model_path).iterdir()} == {"model.safetensors", "config.json", "metadata.json"}
+    statistics = json.loads((run.output_directory / "training_statistics.json").read_bytes())
     assert set(statistics) == {"training", "validation", "test"}
     assert all(len(values) == 3 for values in statistics["validation"]["label"].values())
     assert (run.output_directory / "learning_curves.png").read_bytes().startswith(b"\x89PNG")
