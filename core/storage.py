@@ -5,18 +5,28 @@ from __future__ import annotations
 import contextlib
 import errno
 import io
+import logging
 import os
+import random
 import re
 import shutil
 import tempfile
+import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, Any, TypeVar, cast
 
 import attrs
 
 from core.errors import CoreError, StorageError
+
+_log = logging.getLogger("core")
+
+T = TypeVar("T")
+
+PATIENCE_SECONDS = 30.0
+"""How long a place that cannot be reached is asked again, on top of what its client does by itself."""
 
 _URL = re.compile(r"^[A-Za-z][A-Za-z0-9+.\-]+(://|::)")
 _USER_INFO = re.compile(r"(?<=://)[^/@]+@")
@@ -32,6 +42,34 @@ _HINTS = {
     errno.EISDIR: "it is a folder, not a file",
     errno.ENAMETOOLONG: "choose a shorter name",
 }
+_REMOTE_HINTS = {
+    errno.ENOENT: "check the URL: the bucket or host, and the path in it",
+    errno.EACCES: "check the credentials, and what they are allowed to do there",
+}
+_EXTRAS = {"s3": "s3", "s3a": "s3"}
+"""Extra of this distribution that brings what a protocol needs."""
+
+_OBJECT_STORES = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "oss", "oci", "r2"})
+"""Protocols without folders: a path is there when something below it is."""
+
+_NO_SECRETS = frozenset({"endpoint_url", "region_name", "config_kwargs"})
+"""Options that an error may show, and is clearer for it."""
+
+_TRANSIENT_ERRNOS = frozenset(
+    {errno.EBUSY, errno.EAGAIN, errno.EPIPE, errno.ENETUNREACH, errno.EHOSTUNREACH, getattr(errno, "EREMOTEIO", 0)}
+)
+_TRANSIENT_STATUSES = frozenset({408, 429, 500, 502, 503, 504})
+# Of libraries that may not be installed: botocore, aiohttp, requests, urllib3.
+_TRANSIENT_NAMES = frozenset(
+    {
+        "ConnectionError",
+        "HTTPClientError",
+        "ClientConnectionError",
+        "ClientPayloadError",
+        "IncompleteReadError",
+        "ProtocolError",
+    }
+)
 
 
 def is_url(place: str) -> bool:
@@ -108,15 +146,21 @@ class Location:
         return attrs.evolve(self, url="/".join([self.url.rstrip("/"), *names]))
 
     def filesystem(self) -> tuple[Any, str]:
-        """The fsspec file system and the path inside it."""
+        """The fsspec file system and the path inside it. Listings that it remembers are forgotten: others write too."""
         from fsspec.core import url_to_fs
+        from fsspec.utils import get_protocol
 
         local = self.local_path
         try:
-            return cast("tuple[Any, str]", url_to_fs(local if local is not None else self.url, **self.options))
-        except (ImportError, ValueError) as error:
-            # fsspec's own message says what to install, or which protocol it does not know.
+            filesystem, path = url_to_fs(local if local is not None else self.url, **self.options)
+        except ImportError as error:
+            extra = _EXTRAS.get(get_protocol(self.url))
+            hint = f"pip install 'core[{extra}]'" if extra else ""
+            raise StorageError(f"cannot use this place: {self._redacted(error)}", path=str(self), hint=hint) from None
+        except ValueError as error:  # fsspec's own message says which protocol it does not know
             raise StorageError(f"cannot use this place: {self._redacted(error)}", path=str(self)) from None
+        filesystem.invalidate_cache()
+        return filesystem, cast(str, path)
 
     def open(self, mode: str = "rb") -> IO[Any]:
         """An open file. Text modes are UTF-8.
@@ -124,67 +168,72 @@ class Location:
         Raises:
             StorageError: it is missing, or may not be opened.
         """
-        with self._errors("read" if "r" in mode else "write"):
-            if (local := self.local_path) is not None:
+        action = "read" if "r" in mode else "write"
+        if (local := self.local_path) is not None:
+            with self._errors(action):
                 return open(local, mode, encoding=None if "b" in mode else "utf-8")
-            filesystem, path = self.filesystem()
-            return cast("IO[Any]", filesystem.open(path, mode))
+        return self._ask(action, lambda filesystem, path: cast("IO[Any]", filesystem.open(path, mode)))
 
     def read_bytes(self) -> bytes:
         """The whole file."""
-        with self._errors("read"), self.open("rb") as file:
-            return cast(bytes, file.read())
+        return self._ask("read", lambda filesystem, path: cast(bytes, filesystem.cat_file(path)))
 
     def exists(self) -> bool:
         """Whether there is a file or folder."""
-        with self._errors("look at"):
-            filesystem, path = self.filesystem()
-            return bool(filesystem.exists(path))
+        return self._ask("look at", lambda filesystem, path: bool(filesystem.exists(path)))
 
     def is_dir(self) -> bool:
         """Whether it is a folder."""
-        with self._errors("look at"):
-            filesystem, path = self.filesystem()
-            return bool(filesystem.isdir(path))
+        return self._ask("look at", lambda filesystem, path: bool(filesystem.isdir(path)))
 
     def info(self) -> dict[str, Any]:
         """What the file system knows of it: `size`, `type`, and where it has them `etag`, `version`, `mtime`."""
-        with self._errors("look at"):
-            filesystem, path = self.filesystem()
-            return cast("dict[str, Any]", filesystem.info(path))
+        return self._ask("look at", lambda filesystem, path: cast("dict[str, Any]", filesystem.info(path)))
 
     def listdir(self) -> list[str]:
         """Names in this folder, sorted; none where there is no such folder."""
-        with self._errors("list"):
-            filesystem, path = self.filesystem()
-            filesystem.invalidate_cache()
-            try:
-                entries = filesystem.ls(path, detail=False)
-            except FileNotFoundError:
+        try:
+            entries = self._ask("list", lambda filesystem, path: filesystem.ls(path, detail=False))
+        except StorageError as error:
+            if isinstance(error.__cause__, FileNotFoundError):
                 return []
-            return sorted(entry.rstrip("/").rpartition("/")[2] for entry in map(_posix, entries))
+            raise
+        return sorted(entry.rstrip("/").rpartition("/")[2] for entry in map(_posix, entries))
 
     def makedirs(self) -> None:
-        """Make the folder and those above it."""
-        with self._errors("create"):
-            filesystem, path = self.filesystem()
-            filesystem.makedirs(path, exist_ok=True)
+        """Make the folder and those above it.
+
+        An object store has no folders, and its buckets are not ours to make: there, it is only looked at.
+        """
+
+        def make(filesystem: Any, path: str) -> None:
+            if not _is_object_store(filesystem):
+                filesystem.makedirs(path, exist_ok=True)
+                return
+            try:
+                filesystem.ls(path, detail=False)
+            except FileNotFoundError as error:
+                if getattr(error.__cause__, "response", {}).get("Error", {}).get("Code") == "NoSuchBucket":
+                    raise
+
+        self._ask("create", make)
 
     def remove(self) -> None:
         """Remove the file, or the folder with all that is in it; nothing happens where there is none."""
-        with self._errors("remove"), contextlib.suppress(FileNotFoundError):
-            filesystem, path = self.filesystem()
-            filesystem.rm(path, recursive=True)
+
+        def remove(filesystem: Any, path: str) -> None:
+            with contextlib.suppress(FileNotFoundError):
+                filesystem.rm(path, recursive=True)
+
+        self._ask("remove", remove)
 
     def write_bytes(self, data: Any) -> None:
         """Write the file in the plain way, for content that something written later vouches for."""
-        with self._errors("write"):
-            if self.local_path is None:
-                filesystem, path = self.filesystem()
-                filesystem.pipe_file(path, bytes(data))
-            else:
-                with self.open("wb") as file:
-                    file.write(data)
+        if self.local_path is None:
+            self._ask("write", lambda filesystem, path: filesystem.pipe_file(path, bytes(data)))
+            return
+        with self._errors("write"), self.open("wb") as file:
+            file.write(data)
 
     def write_atomic(self, data: bytes) -> None:
         """Replace the file as a whole: a reader, or a crash, sees the old content or the new, nothing between."""
@@ -204,9 +253,7 @@ class Location:
             return
         buffer = io.BytesIO()
         yield buffer
-        with self._errors("write"):
-            filesystem, path = self.filesystem()
-            filesystem.pipe_file(path, buffer.getvalue())
+        self.write_bytes(buffer.getvalue())
 
     @contextlib.contextmanager
     def replacing(self, last: str) -> Iterator[Path]:
@@ -261,39 +308,84 @@ class Location:
 
     def put(self, path: Path) -> None:
         """Make this a copy of a local file."""
-        with self._errors("write"):
-            filesystem, target = self.filesystem()
-            filesystem.makedirs(self.parent.filesystem()[1], exist_ok=True)
+
+        def put(filesystem: Any, target: str) -> None:
+            if not _is_object_store(filesystem):
+                filesystem.makedirs(self.parent.filesystem()[1], exist_ok=True)
             filesystem.put_file(os.fspath(path), target)
+
+        self._ask("write", put)
+
+    def _ask(self, action: str, request: Callable[[Any, str], T]) -> T:
+        """What a file system answers; a remote one that cannot be reached is asked again for a while."""
+        with self._errors(action):
+            filesystem, path = self.filesystem()
+            delay, end = 0.5, time.monotonic() + PATIENCE_SECONDS
+            while True:
+                try:
+                    return request(filesystem, path)
+                except Exception as error:
+                    if self.local_path is not None or not _is_transient(error) or time.monotonic() + delay > end:
+                        raise
+                    _log.debug("%s: cannot %s it (%s): trying again", self, action, self._redacted(error))
+                time.sleep(delay * random.uniform(0.5, 1.0))
+                delay *= 2
 
     @contextlib.contextmanager
     def _errors(self, action: str) -> Iterator[None]:
         try:
             yield
-        except OSError as error:
-            number = error.errno or (errno.ENOENT if isinstance(error, FileNotFoundError) else None)
-            reason = os.strerror(number) if number else self._redacted(error)
-            hint = _HINTS.get(number or 0, "")
-            raise StorageError(f"cannot {action} it: {reason}", path=str(self), hint=hint) from None
         except CoreError:
             raise
+        except OSError as error:
+            if self.local_path is not None:
+                reason = os.strerror(error.errno) if error.errno else self._redacted(error)
+                hint = _HINTS.get(error.errno or 0, "")
+            else:
+                kinds = {FileNotFoundError: errno.ENOENT, PermissionError: errno.EACCES}
+                number = next((number for kind, number in kinds.items() if isinstance(error, kind)), 0)
+                reason = os.strerror(number) if number == errno.ENOENT else self._redacted(error)
+                hint = _REMOTE_HINTS.get(number, "")
+            raise StorageError(f"cannot {action} it: {reason}", path=str(self), hint=hint) from _bare(error)
         except Exception as error:
             if self.local_path is not None:
                 raise
             # Clients of object stores raise errors of their own, which may quote what they were given.
             raise StorageError(f"cannot {action} it: {self._redacted(error)}", path=str(self)) from None
 
-    def _redacted(self, error: Exception) -> str:
+    def _redacted(self, error: BaseException) -> str:
         text = _USER_INFO.sub("***@", f"{type(error).__name__}: {error}")
         for secret in _leaves(self.options):
             text = text.replace(secret, "***")
         return text
 
 
+def _bare(error: OSError) -> OSError | None:
+    """The part of a cause that is safe to show in a traceback, where callers tell causes apart."""
+    return FileNotFoundError() if isinstance(error, FileNotFoundError) else None
+
+
+def _is_object_store(filesystem: Any) -> bool:
+    protocol = filesystem.protocol
+    return not _OBJECT_STORES.isdisjoint([protocol] if isinstance(protocol, str) else protocol)
+
+
+def _is_transient(error: BaseException) -> bool:
+    """Whether the same request may well succeed later."""
+    if isinstance(error, ConnectionError | TimeoutError):
+        return True
+    if isinstance(error, OSError) and error.errno in _TRANSIENT_ERRNOS:
+        return True
+    if getattr(error, "status", None) in _TRANSIENT_STATUSES:  # aiohttp
+        return True
+    return not _TRANSIENT_NAMES.isdisjoint(kind.__name__ for kind in type(error).__mro__)
+
+
 def _leaves(value: Any) -> Iterator[str]:
     if isinstance(value, Mapping):
-        for item in value.values():
-            yield from _leaves(item)
+        for key, item in value.items():
+            if key not in _NO_SECRETS:
+                yield from _leaves(item)
     elif isinstance(value, str) and len(value) > 3:
         yield value
 

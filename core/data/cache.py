@@ -18,11 +18,12 @@ import time
 import uuid
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, cast
 
 import attrs
 import pyarrow as pa
 
+from core.config.environment import expand
 from core.config.sections import Backend, Config
 from core.data.processed import FORMAT_VERSION, MANIFEST, Part, Processed, checksum, from_manifest, schema_to_text
 from core.errors import ConfigError, DataError, StorageError
@@ -56,11 +57,16 @@ class CacheOptions:
         """
         given = backend.cache_credentials or {}
         if isinstance(given, str):
-            given = _credentials(given)
+            given = read_credentials(given)
         return cls(directory=backend.cache_dir, credentials=given)
 
 
-def _credentials(path: str) -> dict[str, Any]:
+def read_credentials(path: str) -> dict[str, Any]:
+    """The fsspec options by protocol in a JSON file, `${VARIABLE}` in their values replaced.
+
+    Raises:
+        ConfigError: it holds no such thing, or a variable is not set.
+    """
     wrong = ConfigError(
         "not a JSON file of credentials",
         path=f"backend.cache_credentials: {path}",
@@ -72,7 +78,14 @@ def _credentials(path: str) -> dict[str, Any]:
         raise wrong from None
     if not isinstance(value, dict) or not all(isinstance(options, dict) for options in value.values()):
         raise wrong
-    return value
+    section: Any = {"backend": {"cache_credentials": value}}
+    expanded, problems = expand(section, os.environ)
+    if problems:
+        raise ConfigError(
+            attrs.evolve(problem, path=".".join([f"backend.cache_credentials: {path}", *map(str, keys[2:])]))
+            for keys, problem in problems
+        )
+    return cast("dict[str, Any]", expanded["backend"]["cache_credentials"])
 
 
 def entry_key(config: Config, seed: int, fingerprint: str) -> tuple[str, dict[str, Any]]:
@@ -105,7 +118,7 @@ def folders(options: CacheOptions, dataset: Location | None) -> list[Location]:
     """The folders that may hold entries, the preferred first."""
     if options.directory is not None:
         return [Location.of(os.path.expanduser(options.directory), options.credentials).join(FOLDER)]
-    beside = [] if dataset is None else [dataset.join(FOLDER)]
+    beside = [] if dataset is None else [Location.of(dataset.join(FOLDER).url, options.credentials)]
     return [*beside, user_cache().join(FOLDER)]
 
 

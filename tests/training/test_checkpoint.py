@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from core.errors import ModelError
-from core.storage import Location
 from core.specs import StrategyOptions
+from core.storage import Location
 from core.strategy import Strategy
 from core.training import checkpoint
 from core.training.checkpoint import Progress

@@ -48,7 +48,8 @@ def test_a_run_folder_holds_what_is_promised(train, config):
     run, _ = train(config)
     names = {path.name for path in Path(run.output_directory).iterdir()}
     assert {"description.json", "training_statistics.json", "learning_curves.png", "model", "checkpoints"} <= names
-    assert {path.name for path in Path(run.model_path).iterdir()} == {"model.safetensors", "config.json", "metadata.json"}
+    model = {path.name for path in Path(run.model_path).iterdir()}
+    assert model == {"model.safetensors", "config.json", "metadata.json"}
     statistics = json.loads((run.output_directory / "training_statistics.json").read_bytes())
     assert set(statistics) == {"training", "validation", "test"}
     assert all(len(values) == 3 for values in statistics["validation"]["label"].values())
