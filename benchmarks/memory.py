@@ -56,7 +56,7 @@ def train(folder: Path) -> dict[str, int]:
     Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
     before = _status("VmRSS")
     run = Model(config()).train(folder / "all.parquet", output_directory=folder)
-    return {"peak": _status("VmHWM") - before, "weights": (run.model_path / "model.safetensors").stat().st_size}
+    return {"peak": _status("VmHWM") - before, "weights": Path(run.model_path, "model.safetensors").stat().st_size}
 
 
 def _status(entry: str) -> int:
