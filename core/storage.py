@@ -178,6 +178,12 @@ class Location:
         """The whole file."""
         return self._ask("read", lambda filesystem, path: cast(bytes, filesystem.cat_file(path)))
 
+    def read_range(self, start: int, stop: int) -> bytes:
+        """The bytes from `start` to `stop`."""
+        with self._errors("read"):
+            filesystem, path = self.filesystem()
+            return cast(bytes, filesystem.cat_file(path, start=start, end=stop))
+
     def exists(self) -> bool:
         """Whether there is a file or folder."""
         return self._ask("look at", lambda filesystem, path: bool(filesystem.exists(path)))

@@ -45,13 +45,25 @@ def plain_type(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
-def array_of(values: Any) -> pa.ChunkedArray:
-    """Python, numpy or pandas values as a column; as text where they are of several kinds."""
+def array_of(values: Any, kind: pa.DataType | None = None) -> pa.ChunkedArray:
+    """Python, numpy or pandas values as a column; as text where they are of several kinds.
+
+    `kind` is the column's type where more than these values decide it; it holds them, or is text.
+    """
     try:
-        array = pa.array(values, from_pandas=True)
+        array = pa.array(values, type=kind, from_pandas=True)
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError):
         array = pa.array([None if _missing(value) else str(value) for value in values], pa.string())
     return plain_column(array if isinstance(array, pa.ChunkedArray) else pa.chunked_array([array]))
+
+
+def common_type(kinds: Sequence[pa.DataType]) -> pa.DataType:
+    """The type that holds the values of all of these; text where there is no other."""
+    fields = [pa.schema([("c", kind)]) for kind in kinds]
+    try:
+        return pa.unify_schemas(fields, promote_options="permissive").field("c").type
+    except pa.ArrowTypeError:
+        return pa.string()
 
 
 def _missing(value: Any) -> bool:

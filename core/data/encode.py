@@ -13,7 +13,7 @@ from core.config.sections import Config
 from core.data import columnwise
 from core.data.columnwise import Column, Edges, columns_of, filled_from_neighbours, source_columns, storage_schema
 from core.data.passes import FindEdges, used_rows
-from core.data.sources import DataSource, FileSource, TableSource, missing_columns, open_source
+from core.data.sources import DataSource, missing_columns, open_source
 from core.data.splits import SPLITS, UNUSED, SplitSummary, membership, split_column
 from core.errors import DataError
 from core.features.base import Metadata, OutputFeature
@@ -63,7 +63,7 @@ def encode_inputs(
         DataError: a feature's column is missing, or holds values that cannot be read. At once where the columns
             show it, else with the block.
     """
-    source: DataSource = dataset if isinstance(dataset, FileSource | TableSource) else open_source(dataset)
+    source: DataSource = dataset if isinstance(dataset, DataSource) else open_source(dataset)
     columns = columns_of(config, outputs=outputs)
     extra = split_column(config.preprocessing.split) if split is not None else None
     wanted = [(column.path, column.feature.source) for column in columns]

@@ -20,7 +20,7 @@ from core.errors import Problem
 from core.features.base import Metadata, Summary
 
 ROW_GROUP_ROWS = 1 << 14
-_REMEMBERED_BYTES = 1 << 30
+_REMEMBERED_BYTES = 1 << 28
 
 
 @attrs.frozen(eq=False)
@@ -172,7 +172,8 @@ class Summarise:
         for column in self.prepare.columns:
             values = _taken(block.values[column.name], rows[column.feature.summarises])
             result.features[shared_name(column)].update(values)
-        self.prepare.remember(first_row, block)
+        if table.num_rows:  # the next partition starts at the same row as an empty one
+            self.prepare.remember(first_row, block)
         return result
 
 

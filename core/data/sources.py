@@ -5,19 +5,21 @@ from __future__ import annotations
 import functools
 import hashlib
 import itertools
+import math
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import attrs
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from core.data.columns import nearest, plain, refuse_duplicates, table_of_columns, table_of_records
+from core.data.blocks import BLOCK_BYTES, grouped
+from core.data.columns import common_type, nearest, plain, refuse_duplicates, table_of_columns, table_of_records
+from core.data.digest import TableDigest
 from core.data.formats import FORMATS, format_of
 from core.data.formats.file import COMPRESSIONS, File
+from core.data.frames import PartitionedSource, frame_source
 from core.errors import DataError, Problem, StorageError
 from core.storage import Location, is_url
 
@@ -63,12 +65,15 @@ class FileSource:
         return attrs.evolve(self, schema=pa.schema([self.schema.field(name) for name in columns]))
 
     def blocks(self, count: int | None) -> list[Callable[[], pa.Table]]:
-        """Readers, one for each part that the files' format can read apart (`count` asks for no more than that)."""
-        return [
-            functools.partial(_read, file, block, self.schema)
-            for file in self.files
-            for block in range(format_of(file.suffix).blocks(file))
-        ]
+        """Readers of `count` parts where the files' formats can be cut so; None: of parts of some megabytes."""
+        sizes = [file.size() for file in self.files]
+        wanted = sum(sizes) / count if count else BLOCK_BYTES
+        readers, weights = [], []
+        for file, size in zip(self.files, sizes, strict=True):
+            parts = format_of(file.suffix).parts(file, max(1, math.ceil(size / max(wanted, 1))))
+            readers += [functools.partial(_read, file, part, self.schema) for part in parts]
+            weights += [size / len(parts)] * len(parts)
+        return grouped(readers or [self.schema.empty_table], weights or [0], count)
 
     def fingerprint(self) -> str:
         """A digest of the files' content, in their order."""
@@ -106,23 +111,20 @@ class TableSource:
 
     def fingerprint(self) -> str:
         """A digest of names, types and values, however they are cut into chunks."""
-        digest = hashlib.blake2b(digest_size=32)
-        for name, column in zip(self.table.column_names, self.table.columns, strict=True):
-            digest.update(f"{name}:{column.type}:{len(column)}:".encode())
-            for part in _canonical(column):
-                digest.update(part)
+        digest = TableDigest(self.table.schema)
+        digest.update(self.table)
         return digest.hexdigest()
 
 
-DataSource = FileSource | TableSource
+DataSource = FileSource | TableSource | PartitionedSource
 
 
 def open_source(dataset: Dataset, columns: Sequence[str] | None = None) -> DataSource:
     """A dataset as a source of blocks.
 
     Args:
-        dataset: a path or URL of a file, a folder or a glob; a list of such; a pandas DataFrame; a `pyarrow.Table`; a
-            list of mappings; or a mapping of lists.
+        dataset: a path or URL of a file, a folder or a glob; a list of such; a pandas, Dask or Modin DataFrame; a
+            Ray Data dataset; a `pyarrow.Table`; a list of mappings; or a mapping of lists.
         columns: the columns to read; None for all.
 
     Raises:
@@ -169,6 +171,10 @@ def _opened(dataset: Any) -> DataSource:
     if type(dataset).__module__.partition(".")[0] == "pandas" and hasattr(dataset, "items"):
         refuse_duplicates([str(name) for name in dataset.columns], "the DataFrame")
         return TableSource(name="the DataFrame", table=table_of_columns(dict(dataset.items()), "the DataFrame"))
+    if isinstance(found := frame_source(dataset), pa.Table):
+        return TableSource(name="the Modin DataFrame", table=found)
+    if found is not None:
+        return found
     raise DataError(
         "not a dataset",
         found=dataset,
@@ -279,37 +285,9 @@ def _common_schema(files: list[File]) -> pa.Schema:
                 expected=f"{first.names}",
             )
     names = [name for name in first.names if name]
-    return pa.schema([(name, _common_type([schema.field(name).type for schema in schemas])) for name in names])
+    return pa.schema([(name, common_type([schema.field(name).type for schema in schemas])) for name in names])
 
 
-def _common_type(kinds: list[pa.DataType]) -> pa.DataType:
-    fields = [pa.schema([("c", kind)]) for kind in kinds]
-    try:
-        return pa.unify_schemas(fields, promote_options="permissive").field("c").type
-    except pa.ArrowTypeError:
-        return pa.string()
-
-
-def _read(file: File, block: int, schema: pa.Schema) -> pa.Table:
-    table = format_of(file.suffix).read(file, list(schema.names), block)
+def _read(file: File, part: Any, schema: pa.Schema) -> pa.Table:
+    table = format_of(file.suffix).read(file, schema, part)
     return table if table.schema.equals(schema) else table.cast(schema)
-
-
-def _canonical(column: pa.ChunkedArray) -> list[bytes]:
-    """The values of a column as bytes that do not depend on chunks, offsets, or what lies under nulls."""
-    validity, sizes, values = (hashlib.blake2b(digest_size=32) for _ in range(3))
-    for chunk in column.chunks:
-        validity.update(chunk.is_valid().to_numpy(zero_copy_only=False).view(np.uint8))
-        kind = chunk.type
-        if pa.types.is_string(kind) or pa.types.is_binary(kind):
-            filled = chunk.fill_null("" if pa.types.is_string(kind) else b"")
-            sizes.update(pc.binary_length(filled).to_numpy(zero_copy_only=False))
-            offsets = np.frombuffer(filled.buffers()[1], np.int32)[filled.offset :][: len(filled) + 1]
-            if filled.buffers()[2] is not None and len(filled):
-                values.update(memoryview(filled.buffers()[2])[offsets[0] : offsets[-1]])
-        elif pa.types.is_integer(kind) or pa.types.is_floating(kind):
-            values.update(chunk.fill_null(0).to_numpy(zero_copy_only=False).data)
-        else:
-            # Rare kinds (times, lists, decimals): their text says it all.
-            values.update("".join(f"{value!r}\n" for value in chunk.to_pylist()).encode())
-    return [digest.digest() for digest in (validity, sizes, values)]

@@ -1,12 +1,13 @@
-"""File formats: one module a format, each with the same two functions.
+"""File formats: one module a format, each with the same three functions.
 
-``schema(file)`` gives the columns that ``read(file, columns, block)`` would, and ``blocks(file)`` how many parts can
-be read apart. `File` hides where the bytes are and how they are compressed.
+``schema(file)`` gives the columns, ``parts(file, count)`` says what can be read apart, and ``read(file, schema, part)``
+reads that. `File` hides where the bytes are and how they are compressed.
 """
 
 from __future__ import annotations
 
 import importlib
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -42,12 +43,12 @@ class Format(Protocol):
         """Names and types of the columns, as `core.data.columns.plain` leaves them."""
 
     @staticmethod
-    def blocks(file: File) -> int:
-        """In how many parts the file can be read."""
+    def parts(file: File, count: int) -> Sequence[Any]:
+        """What `read` takes, picklable: about `count` parts where the format can be cut anywhere, else what it has."""
 
     @staticmethod
-    def read(file: File, columns: list[str] | None, block: int) -> pa.Table:
-        """One part, with `columns` in that order."""
+    def read(file: File, schema: pa.Schema, part: Any) -> pa.Table:
+        """The rows of one part, with the columns of `schema`, of its types where the format has none."""
 
 
 def format_of(suffix: str) -> Format:

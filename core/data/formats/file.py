@@ -7,6 +7,8 @@ import io
 import os
 import zipfile
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import attrs
 import pyarrow as pa
@@ -18,6 +20,7 @@ COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".zip": "zip"}
 
 _VERSION_KEYS = ("ETag", "etag", "VersionId", "version_id", "generation", "md5Hash", "content_md5", "checksum")
 """Where file systems keep what changes with a file's content."""
+_CHUNK_BYTES = 1 << 20
 
 
 @attrs.frozen
@@ -76,6 +79,59 @@ class File:
             raise DataError("the file is empty", path=str(self))
         return buffer if size is None else buffer.slice(0, min(size, buffer.size))
 
+    def size(self) -> int:
+        """Bytes as they are stored.
+
+        Raises:
+            StorageError: it cannot be looked at.
+        """
+        return int(self.location.info()["size"])
+
+    def span(self, start: int, stop: int) -> pa.Buffer:
+        """The stored bytes from `start` to `stop`; of a file on this machine's disk they are mapped, not read."""
+        path = self.location.local_path
+        if path is None:
+            return pa.py_buffer(self.location.read_range(start, stop))
+        with pa.memory_map(path) as mapped:
+            mapped.seek(start)
+            return mapped.read_buffer(stop - start)
+
+    def chunks(self) -> Iterator[bytes]:
+        """The stored bytes, a few megabytes at a time, each but the last up to the end of a line."""
+        rest = b""
+        with self.location.open() as file:
+            while data := file.read(_CHUNK_BYTES):
+                end = data.rfind(b"\n") + 1
+                if end:
+                    yield rest + data[:end]
+                    rest = data[end:]
+                else:
+                    rest += data
+        if rest:
+            yield rest
+
+    def lines_before(self, offset: int) -> int:
+        """How many lines end before an offset, which is not between the two characters of a line's end."""
+        lines = 0
+        for start in range(0, offset, _CHUNK_BYTES):
+            # One byte more at the front, for a line's end that lies across chunks.
+            data = self.span(max(start - 1, 0), min(start + _CHUNK_BYTES, offset)).to_pybytes()
+            lines += data.count(b"\n") + data.count(b"\r") - data.count(b"\r\n") - (start and data[:1] in b"\r\n")
+        return lines
+
+    @contextmanager
+    def opened(self) -> Iterator[pa.NativeFile]:
+        """The content for pyarrow to read here and there; of a remote file it fetches what is asked for.
+
+        Raises:
+            DataError, StorageError: as `buffer`.
+        """
+        if self.location.local_path is not None or self.compression:
+            yield pa.BufferReader(self.buffer())
+            return
+        with self.location.open() as file:
+            yield pa.PythonFile(file, mode="r")
+
     def fingerprint(self) -> str:
         """A digest of the content: of the bytes, or of what an object store says of its version."""
         digest = hashlib.blake2b(f"{self.suffix}:{self.compression}:".encode(), digest_size=32)
@@ -85,7 +141,7 @@ class File:
                 digest.update(";".join([f"size={info.get('size')}", *version]).encode())
                 return digest.hexdigest()
         with self.location.open() as file:
-            while chunk := file.read(1 << 20):
+            while chunk := file.read(_CHUNK_BYTES):
                 digest.update(chunk)
         return digest.hexdigest()
 

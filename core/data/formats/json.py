@@ -17,13 +17,12 @@ def schema(file: File) -> pa.Schema:
     return _table(file).schema
 
 
-def blocks(file: File) -> int:
-    return 1
+def parts(file: File, count: int) -> list[None]:
+    return [None]
 
 
-def read(file: File, columns: list[str] | None, block: int) -> pa.Table:
-    table = _table(file)
-    return table if columns is None else table.select(columns)
+def read(file: File, schema: pa.Schema, part: None) -> pa.Table:
+    return _table(file).select(schema.names)
 
 
 def _table(file: File) -> pa.Table:

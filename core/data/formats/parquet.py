@@ -17,21 +17,20 @@ def schema(file: File) -> pa.Schema:
         return pa.schema([field.with_type(plain_type(field.type)) for field in parquet.schema_arrow])
 
 
-def blocks(file: File) -> int:
+def parts(file: File, count: int) -> range:
     with _opened(file) as parquet:
-        return int(parquet.num_row_groups)
+        return range(parquet.num_row_groups)
 
 
-def read(file: File, columns: list[str] | None, block: int) -> pa.Table:
+def read(file: File, schema: pa.Schema, part: int) -> pa.Table:
     with _opened(file) as parquet:
-        table = parquet.read_row_group(block, columns=columns)
-        return plain(table if columns is None else table.select(columns))
+        return plain(parquet.read_row_group(part, columns=schema.names).select(schema.names))
 
 
 @contextmanager
 def _opened(file: File) -> Iterator[pq.ParquetFile]:
-    buffer = file.buffer()
-    try:
-        yield pq.ParquetFile(pa.BufferReader(buffer))
-    except (pa.ArrowException, OSError) as error:
-        raise file.damaged(error, "Parquet") from None
+    with file.opened() as content:
+        try:
+            yield pq.ParquetFile(content)
+        except (pa.ArrowException, OSError) as error:
+            raise file.damaged(error, "Parquet") from None
