@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import resource
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -26,3 +27,19 @@ def start_up_seconds() -> Callable[[Callable[[], object]], float]:
         return min(once() for _ in range(5))
 
     return measure
+
+
+@pytest.fixture(scope="session")
+def ray_cluster() -> Iterator[None]:
+    """One small Ray cluster for the tests of all plugins: starting one takes longer than most of them."""
+    ray = pytest.importorskip("ray")
+    ray.init(
+        address="local",
+        num_cpus=2,
+        object_store_memory=200 << 20,
+        include_dashboard=False,
+        log_to_driver=False,
+        logging_level=logging.ERROR,
+    )
+    yield
+    ray.shutdown()

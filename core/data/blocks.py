@@ -11,8 +11,13 @@ import pyarrow as pa
 
 Reader = Callable[[], pa.Table]
 
-BLOCK_BYTES = 1 << 26
-"""Of a file, in a block, where nobody asks for a number of them: what a few workers can hold at once."""
+_PARTS = 8
+"""Blocks of a dataset that is neither small nor large, where nobody asks for a number of them."""
+
+
+def block_size(total: int, least: int, most: int) -> int:
+    """The size of a block where nobody asks for a number of them: some for each worker, not too many at once."""
+    return min(max(-(-total // _PARTS), least), most)
 
 
 def grouped(readers: Sequence[Reader], sizes: Sequence[float], count: int | None) -> list[Reader]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import attrs
 import pyarrow as pa
 
-from core.data.blocks import BLOCK_BYTES, grouped
+from core.data.blocks import block_size, grouped
 from core.data.columns import common_type, nearest, plain, refuse_duplicates, table_of_columns, table_of_records
 from core.data.digest import TableDigest
 from core.data.formats import FORMATS, format_of
@@ -36,6 +36,9 @@ if TYPE_CHECKING:
         | Sequence[str | os.PathLike[str]]
     )
 
+_BLOCK_BYTES = (1 << 22, 1 << 25)
+_BLOCK_ROWS = (1 << 15, 1 << 18)
+"""Least and most of a block, where nobody asks for a number of them: what several workers can hold at once."""
 _GLOB = re.compile(r"[*?\[]")
 
 
@@ -67,7 +70,7 @@ class FileSource:
     def blocks(self, count: int | None) -> list[Callable[[], pa.Table]]:
         """Readers of `count` parts where the files' formats can be cut so; None: of parts of some megabytes."""
         sizes = [file.size() for file in self.files]
-        wanted = sum(sizes) / count if count else BLOCK_BYTES
+        wanted = sum(sizes) / count if count else block_size(sum(sizes), *_BLOCK_BYTES)
         readers, weights = [], []
         for file, size in zip(self.files, sizes, strict=True):
             parts = format_of(file.suffix).parts(file, max(1, math.ceil(size / max(wanted, 1))))
@@ -104,8 +107,9 @@ class TableSource:
         return attrs.evolve(self, table=self.table.select(list(columns)))
 
     def blocks(self, count: int | None) -> list[Callable[[], pa.Table]]:
-        """One reader for the whole, or `count` for equal slices."""
-        rows, count = self.table.num_rows, count or 1
+        """Readers of `count` equal slices; None: of slices of some ten thousand rows or more."""
+        rows = self.table.num_rows
+        count = count or max(1, -(-rows // block_size(rows, *_BLOCK_ROWS)))
         edges = [rows * index // count for index in range(count + 1)]
         return [functools.partial(self.table.slice, a, b - a) for a, b in itertools.pairwise(edges)]
 

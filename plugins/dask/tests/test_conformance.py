@@ -1,11 +1,23 @@
+"""Dask gives what pandas gives, wherever its tasks run."""
+
 from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
 
 import pytest
 
-pytest.importorskip("dask")
-
-from core.testing.processor import ProcessorConformance  # noqa: E402
+from core.testing.processor import ProcessorConformance
 
 
 class TestThreads(ProcessorConformance):
     processor = "dask"
+
+
+class TestCluster(ProcessorConformance):
+    processor = "dask"
+    partitions: ClassVar[Sequence[int]] = (3,)
+
+    @pytest.fixture(autouse=True)
+    def address(self, dask_cluster: str) -> None:
+        self.options = {"address": dask_cluster}

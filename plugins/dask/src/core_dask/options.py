@@ -16,8 +16,8 @@ class DaskOptions(ProcessorOptions):
     address: str | None = attrs.field(
         default=None,
         metadata={
-            "doc": "Scheduler of a running Dask cluster, such as tcp://10.0.0.1:8786, whose workers see the same files; "
-            "null: the Ray cluster this process is connected to, else this machine."
+            "doc": "Scheduler of a running Dask cluster, such as tcp://10.0.0.1:8786, whose workers see the same "
+            "files; null: the Ray cluster this process is connected to, else this machine."
         },
     )
     scheduler: Literal["threads", "processes"] = attrs.field(

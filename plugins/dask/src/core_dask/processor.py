@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import logging
+import multiprocessing
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
 import dask
 import pyarrow as pa
 from dask.delayed import Delayed, delayed
+from dask.system import CPU_COUNT
 
 from core.processor import Mergeable, Processor, Source
 from core_dask import kept, tasks
@@ -55,6 +58,7 @@ class DaskProcessor(Processor[Partitions]):
     def __init__(self, options: DaskOptions) -> None:
         super().__init__(options)
         self._client: Any = None
+        self._pool: ProcessPoolExecutor | None = None
         self._folder: tempfile.TemporaryDirectory[str] | None = None
 
     def open(self, source: Source) -> Partitions:
@@ -75,6 +79,9 @@ class DaskProcessor(Processor[Partitions]):
         if self._client is not None:
             self._client.close()
             self._client = None
+        if self._pool is not None:
+            self._pool.shutdown()
+            self._pool = None
         if self._folder is not None:
             self._folder.cleanup()
             self._folder = None
@@ -117,12 +124,24 @@ class DaskProcessor(Processor[Partitions]):
         return list(zip(tables, (tasks.value(rows) for rows in self._compute([count(t) for t in tables])), strict=True))
 
     def _compute(self, work: Sequence[Delayed]) -> tuple[Any, ...]:
-        return dask.compute(*work, scheduler=self._scheduler() or self.options.scheduler, traverse=False)  # type: ignore[no-any-return]
+        scheduler, more = self._scheduler(), {}
+        if scheduler is None:
+            scheduler = self.options.scheduler
+            if scheduler == "processes":
+                more = {"pool": self._processes()}
+        return dask.compute(*work, scheduler=scheduler, traverse=False, **more)  # type: ignore[no-any-return]
 
     def _persist(self, work: Sequence[Delayed]) -> tuple[Any, ...]:
         scheduler = self._scheduler()
         more = {} if scheduler is self._client else {"ray_persist": True}
         return dask.persist(*work, scheduler=scheduler, traverse=False, **more)  # type: ignore[no-any-return]
+
+    def _processes(self) -> ProcessPoolExecutor:
+        """Workers for all passes; Dask by itself starts new ones for each."""
+        if self._pool is None:
+            # Forking would copy the locks of Arrow's and torch's threads as they are.
+            self._pool = ProcessPoolExecutor(CPU_COUNT, multiprocessing.get_context("spawn"))
+        return self._pool
 
     def _scheduler(self) -> Any:
         """The cluster's, or None where this machine does the work."""
