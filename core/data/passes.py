@@ -20,7 +20,7 @@ from core.errors import Problem
 from core.features.base import Metadata, Summary
 
 ROW_GROUP_ROWS = 1 << 14
-_REMEMBERED_BYTES = 1 << 28
+_REMEMBERED_BYTES = 1 << 27
 
 
 @attrs.frozen(eq=False)

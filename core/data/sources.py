@@ -36,7 +36,7 @@ if TYPE_CHECKING:
         | Sequence[str | os.PathLike[str]]
     )
 
-_BLOCK_BYTES = (1 << 22, 1 << 25)
+_BLOCK_BYTES = (1 << 22, 1 << 24)
 _BLOCK_ROWS = (1 << 15, 1 << 18)
 """Least and most of a block, where nobody asks for a number of them: what several workers can hold at once."""
 _GLOB = re.compile(r"[*?\[]")
