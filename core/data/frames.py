@@ -1,12 +1,11 @@
 """Frames of parallel engines as datasets: Dask and Modin DataFrames, Ray Data datasets.
 
-They are known by the module of their class and used through their methods: none of these libraries is imported.
+They are known by the module of their class and used through their methods, so none of these libraries has to be there.
 """
 
 from __future__ import annotations
 
 import functools
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -102,7 +101,9 @@ def _ray_source(dataset: Any) -> PartitionedSource:
 
 
 def _ray_block(ref: Any) -> pa.Table:
-    return sys.modules["ray"].get(ref) if "ray" in sys.modules else __import__("ray").get(ref)
+    import ray  # by whom has a reference
+
+    return ray.get(ref)
 
 
 def _source(name: str, partitions: tuple[Partition, ...], columns: list[str]) -> PartitionedSource:

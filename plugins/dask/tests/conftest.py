@@ -4,8 +4,6 @@ from collections.abc import Iterator
 
 import pytest
 
-pytest.importorskip("dask")
-
 
 @pytest.fixture(scope="session")
 def dask_cluster() -> Iterator[str]:

@@ -9,6 +9,8 @@ import pytest
 
 from core.testing.processor import ProcessorConformance
 
+pytest.importorskip("dask")
+
 
 class TestThreads(ProcessorConformance):
     processor = "dask"

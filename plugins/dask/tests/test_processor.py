@@ -10,12 +10,15 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from dask.system import CPU_COUNT
 
 from core.data import open_source
 from core.errors import PluginError
-from core.registry import registry
 from core_dask import DaskOptions
+
+pytest.importorskip("dask")
+
+from dask.system import CPU_COUNT
+
 from core_dask.processor import DaskProcessor
 
 
@@ -41,13 +44,6 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
     return folder
-
-
-def test_it_is_installed_and_describes_itself() -> None:
-    spec = registry().spec("processor", "dask")
-
-    assert spec.options is DaskOptions
-    assert registry().implementation("processor", "dask") is DaskProcessor
 
 
 @pytest.mark.parametrize("parallelism", [1, 3, 17])

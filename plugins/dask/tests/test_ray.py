@@ -12,6 +12,9 @@ import pytest
 from core.data import open_source
 from core.testing.processor import ProcessorConformance
 from core_dask import DaskOptions
+
+pytest.importorskip("dask")
+
 from core_dask.processor import DaskProcessor
 
 

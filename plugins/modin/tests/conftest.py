@@ -2,8 +2,6 @@ from __future__ import annotations
 
 import pytest
 
-pytest.importorskip("modin")
-
 
 @pytest.fixture(scope="session", autouse=True)
 def cluster(ray_cluster: None) -> None:

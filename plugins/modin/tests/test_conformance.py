@@ -1,6 +1,10 @@
 from __future__ import annotations
 
+import pytest
+
 from core.testing.processor import ProcessorConformance
+
+pytest.importorskip("modin")
 
 
 class TestModin(ProcessorConformance):

@@ -11,6 +11,11 @@ import pytest
 from core import preprocess
 from core.data import open_source
 
+pytest.importorskip("modin")
+
+# Ray Data's own defaults are settings that it deprecates.
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:ray.data.context")
+
 FRAME = pd.DataFrame({"x": [i / 3 for i in range(90)], "c": list("äbc") * 30, "y": [True, False] * 45})
 CONFIG = {
     "input_features": [{"name": "x", "type": "number"}, {"name": "c", "type": "category"}],

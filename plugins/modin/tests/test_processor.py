@@ -10,8 +10,10 @@ import pyarrow as pa
 import pytest
 
 from core.data import open_source
-from core.registry import registry
 from core.specs import ProcessorOptions
+
+pytest.importorskip("modin")
+
 from core_modin.processor import ModinProcessor
 
 STARTS_AND_STOPS = """
@@ -31,11 +33,6 @@ assert not ray.is_initialized()
 
 def where(table: pa.Table, first_row: int) -> tuple[int, int]:
     return os.getpid(), table.num_rows
-
-
-def test_it_is_installed_and_describes_itself() -> None:
-    assert registry().spec("processor", "modin").needs == ("modin", "ray")
-    assert registry().implementation("processor", "modin") is ModinProcessor
 
 
 @pytest.mark.parametrize("parallelism", [1, 3, 17])
