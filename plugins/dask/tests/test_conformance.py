@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import ClassVar
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 import pytest
 
@@ -14,6 +14,7 @@ pytest.importorskip("dask")
 
 class TestThreads(ProcessorConformance):
     processor = "dask"
+    options: ClassVar[Mapping[str, Any]] = {"scheduler": "threads"}
 
 
 class TestCluster(ProcessorConformance):

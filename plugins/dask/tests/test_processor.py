@@ -48,7 +48,7 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize("parallelism", [1, 3, 17])
 def test_parallelism_is_the_number_of_partitions(path: Path, parallelism: int) -> None:
-    engine = DaskProcessor(DaskOptions(parallelism=parallelism))
+    engine = DaskProcessor(DaskOptions(parallelism=parallelism, scheduler="threads"))
 
     assert len(engine.map(engine.open(open_source(path)), count)) == parallelism
     engine.close()
@@ -67,7 +67,7 @@ def test_processes_are_started_once_for_all_passes(path: Path) -> None:
 
 
 def test_a_dataset_is_read_once_and_what_is_kept_is_removed(path: Path, temporary: Path) -> None:
-    engine = DaskProcessor(DaskOptions(parallelism=3))
+    engine = DaskProcessor(DaskOptions(parallelism=3, scheduler="threads"))
     frame = engine.open(open_source(path))
 
     assert not list(temporary.iterdir())  # nothing happens before the first pass
@@ -86,7 +86,7 @@ def test_without_room_for_temporary_files_the_dataset_is_read_anew(
     import resource
     import signal
 
-    engine = DaskProcessor(DaskOptions(parallelism=3))
+    engine = DaskProcessor(DaskOptions(parallelism=3, scheduler="threads"))
     frame = engine.open(open_source(path))
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     previous = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

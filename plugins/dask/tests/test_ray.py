@@ -1,4 +1,4 @@
-"""Tasks go to the Ray cluster that this process is connected to. A module of its own, the last: it starts one."""
+"""Tasks go to the Ray cluster that this process is connected to."""
 
 from __future__ import annotations
 

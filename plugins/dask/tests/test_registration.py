@@ -28,5 +28,5 @@ def test_options_are_read_from_a_config():
     assert load({**model, "backend": backend}).backend.processor.options == DaskOptions(
         parallelism=16, scheduler="processes"
     )
-    with pytest.raises(ConfigError, match="backend.processor.scheduler"):
+    with pytest.raises(ConfigError, match=r"backend\.processor\.scheduler"):
         load({**model, "backend": {"processor": {"type": "dask", "scheduler": "fibres"}}})

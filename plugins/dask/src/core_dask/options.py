@@ -17,13 +17,14 @@ class DaskOptions(ProcessorOptions):
         default=None,
         metadata={
             "doc": "Scheduler of a running Dask cluster, such as tcp://10.0.0.1:8786, whose workers see the same "
-            "files; null: the Ray cluster this process is connected to, else this machine."
+            "files; it goes before `scheduler`."
         },
     )
-    scheduler: Literal["threads", "processes"] = attrs.field(
-        default="threads",
+    scheduler: Literal["threads", "processes"] | None = attrs.field(
+        default=None,
         metadata={
             "doc": "Workers on this machine. Threads start at once and share memory; processes also run what holds "
-            "Python's lock, such as cutting text into words, side by side."
+            "Python's lock, such as cutting text into words, side by side. null: the Ray cluster that this process "
+            "is connected to, else threads."
         },
     )

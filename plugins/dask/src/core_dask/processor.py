@@ -45,8 +45,9 @@ class Partitions:
 class DaskProcessor(Processor[Partitions]):
     """Lazy and out of core: memory is bounded by the partitions that workers hold at a time.
 
-    Tasks run on the Dask cluster that `address` names; without one, on the Ray cluster that this process is
-    connected to (`ray.is_initialized()`), by Ray's Dask-on-Ray scheduler; else on threads or processes of this machine.
+    Tasks run on the Dask cluster that `address` names, or on the threads or processes of this machine that `scheduler`
+    asks for. Where neither is given, they run on the Ray cluster that this process is connected to
+    (`ray.is_initialized()`), by Ray's Dask-on-Ray scheduler, and without one on threads.
 
     A number of a row is known once the blocks before it have been counted, so the first pass reads the dataset for
     that, and keeps the blocks it has parsed: on this machine as Arrow files in a temporary folder, which later passes
@@ -126,7 +127,7 @@ class DaskProcessor(Processor[Partitions]):
     def _compute(self, work: Sequence[Delayed]) -> tuple[Any, ...]:
         scheduler, more = self._scheduler(), {}
         if scheduler is None:
-            scheduler = self.options.scheduler
+            scheduler = self.options.scheduler or "threads"
             if scheduler == "processes":
                 more = {"pool": self._processes()}
         return dask.compute(*work, scheduler=scheduler, traverse=False, **more)  # type: ignore[no-any-return]
@@ -151,7 +152,7 @@ class DaskProcessor(Processor[Partitions]):
 
                 self._client = connected(self.options.address)
             return self._client
-        if "ray" in sys.modules and sys.modules["ray"].is_initialized():
+        if self.options.scheduler is None and "ray" in sys.modules and sys.modules["ray"].is_initialized():
             from ray.util.dask import ray_dask_get
 
             return ray_dask_get
