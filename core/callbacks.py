@@ -142,6 +142,8 @@ class TensorBoard(Callback):
     def on_train_end(self, **details: Any) -> None:
         self._writer.close()
         self._copy()
+        if self._staging is not None:
+            self._staging.cleanup()
 
     def _copy(self) -> None:
         if self._staging is not None:
