@@ -7,11 +7,9 @@ import errno
 import io
 import logging
 import os
-import random
 import re
 import shutil
 import tempfile
-import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -20,13 +18,11 @@ from typing import IO, Any, TypeVar, cast
 import attrs
 
 from core.errors import CoreError, StorageError
+from core.patience import patiently
 
 _log = logging.getLogger("core")
 
 T = TypeVar("T")
-
-PATIENCE_SECONDS = 30.0
-"""How long a place that cannot be reached is asked again, on top of what its client does by itself."""
 
 _URL = re.compile(r"^[A-Za-z][A-Za-z0-9+.\-]+(://|::)")
 _USER_INFO = re.compile(r"(?<=://)[^/@]+@")
@@ -54,22 +50,6 @@ _OBJECT_STORES = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "os
 
 _NO_SECRETS = frozenset({"endpoint_url", "region_name", "config_kwargs"})
 """Options that an error may show, and is clearer for it."""
-
-_TRANSIENT_ERRNOS = frozenset(
-    {errno.EBUSY, errno.EAGAIN, errno.EPIPE, errno.ENETUNREACH, errno.EHOSTUNREACH, getattr(errno, "EREMOTEIO", 0)}
-)
-_TRANSIENT_STATUSES = frozenset({408, 429, 500, 502, 503, 504})
-# Of libraries that may not be installed: botocore, aiohttp, requests, urllib3.
-_TRANSIENT_NAMES = frozenset(
-    {
-        "ConnectionError",
-        "HTTPClientError",
-        "ClientConnectionError",
-        "ClientPayloadError",
-        "IncompleteReadError",
-        "ProtocolError",
-    }
-)
 
 
 def is_url(place: str) -> bool:
@@ -198,13 +178,18 @@ class Location:
 
     def listdir(self) -> list[str]:
         """Names in this folder, sorted; none where there is no such folder."""
+
+        def names(filesystem: Any, path: str) -> list[str]:
+            found = (_posix(entry).rstrip("/") for entry in filesystem.ls(path, detail=False))
+            # Consoles of object stores mark a folder with an object of its name, which is listed with what is in it.
+            return sorted(entry.rpartition("/")[2] for entry in found if entry != _posix(path).rstrip("/"))
+
         try:
-            entries = self._ask("list", lambda filesystem, path: filesystem.ls(path, detail=False))
+            return self._ask("list", names)
         except StorageError as error:
             if isinstance(error.__cause__, FileNotFoundError):
                 return []
             raise
-        return sorted(entry.rstrip("/").rpartition("/")[2] for entry in map(_posix, entries))
 
     def makedirs(self) -> None:
         """Make the folder and those above it.
@@ -232,6 +217,23 @@ class Location:
                 filesystem.rm(path, recursive=True)
 
         self._ask("remove", remove)
+
+    def remove_empty(self) -> None:
+        """Remove the folder if nothing is in it."""
+        if (local := self.local_path) is not None:
+            with contextlib.suppress(OSError):
+                os.rmdir(local)
+
+    def sizes(self) -> dict[str, int]:
+        """Bytes of each file in this folder and below it, by its path from here; none where there is no such folder."""
+
+        def find(filesystem: Any, path: str) -> dict[str, int]:
+            found = filesystem.find(path, detail=True)
+            start = len(path.rstrip("/")) + 1
+            files = {_posix(name)[start:]: info["size"] for name, info in found.items() if info["type"] == "file"}
+            return {name: size for name, size in files.items() if name}  # without a folder's own marker
+
+        return self._ask("list", find)
 
     def write_bytes(self, data: Any) -> None:
         """Write the file in the plain way, for content that something written later vouches for."""
@@ -326,16 +328,12 @@ class Location:
         """What a file system answers; a remote one that cannot be reached is asked again for a while."""
         with self._errors(action):
             filesystem, path = self.filesystem()
-            delay, end = 0.5, time.monotonic() + PATIENCE_SECONDS
-            while True:
-                try:
-                    return request(filesystem, path)
-                except Exception as error:
-                    if self.local_path is not None or not _is_transient(error) or time.monotonic() + delay > end:
-                        raise
-                    _log.debug("%s: cannot %s it (%s): trying again", self, action, self._redacted(error))
-                time.sleep(delay * random.uniform(0.5, 1.0))
-                delay *= 2
+            if self.local_path is not None:
+                return request(filesystem, path)
+            return patiently(
+                lambda: request(filesystem, path),
+                lambda error: _log.debug("%s: cannot %s it (%s): trying again", self, action, self._redacted(error)),
+            )
 
     @contextlib.contextmanager
     def _errors(self, action: str) -> Iterator[None]:
@@ -374,17 +372,6 @@ def _bare(error: OSError) -> OSError | None:
 def _is_object_store(filesystem: Any) -> bool:
     protocol = filesystem.protocol
     return not _OBJECT_STORES.isdisjoint([protocol] if isinstance(protocol, str) else protocol)
-
-
-def _is_transient(error: BaseException) -> bool:
-    """Whether the same request may well succeed later."""
-    if isinstance(error, ConnectionError | TimeoutError):
-        return True
-    if isinstance(error, OSError) and error.errno in _TRANSIENT_ERRNOS:
-        return True
-    if getattr(error, "status", None) in _TRANSIENT_STATUSES:  # aiohttp
-        return True
-    return not _TRANSIENT_NAMES.isdisjoint(kind.__name__ for kind in type(error).__mro__)
 
 
 def _leaves(value: Any) -> Iterator[str]:
