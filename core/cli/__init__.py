@@ -25,6 +25,7 @@ COMMANDS = {
     "predict": "predict the outputs of a dataset with a trained model",
     "evaluate": "measure a trained model on a dataset",
     "experiment": "train, then evaluate on the test split",
+    "cache": "show or prune what is kept of processed data",
     "list-plugins": "show what is installed, and whether it works",
     "schema": "print the JSON Schema of the config",
 }
@@ -71,7 +72,7 @@ def _run(words: list[str]) -> int:
     loudness.add_argument("--quiet", action="store_true", help="say only what is wrong")
     loudness.add_argument("--verbose", action="store_true", help="say more; show the traceback of an error")
     parser.refuse_unknown(rest)
-    args = parser.parse_args(rest)
+    args = parser.parse_intermixed_args(rest)  # options may stand between positionals
     _set_up_logging(args)
     status: int = command.run(args)
     return status

@@ -13,6 +13,7 @@ import hashlib
 import json
 import logging
 import os
+import re
 import socket
 import time
 import uuid
@@ -142,7 +143,7 @@ def _complete(entry: Location) -> Processed | None:
     except StorageError:  # a place that cannot be looked at; writing will say why
         return None
     processed = from_manifest(entry, entry.join(MANIFEST).read_bytes())
-    _verify(processed)
+    verify(processed)
     return processed
 
 
@@ -231,7 +232,7 @@ class Writer:
             self.entry.join(self.generation).remove()
 
 
-def _verify(processed: Processed) -> None:
+def verify(processed: Processed) -> None:
     """Raise where a part is not what the manifest says. Local parts are read through; remote ones when opened."""
     parts = [(split.folder.join(part.file), part) for split in processed.splits.values() for part in split.parts]
 
@@ -272,18 +273,23 @@ def _clear_entry(entry: Location) -> None:
         if name.startswith(f"{MANIFEST}."):  # a manifest that was being written
             if time.time() - float(entry.join(name).info().get("mtime", time.time())) > _ABANDONED_SECONDS:
                 entry.join(name).remove()
-        elif name not in (MANIFEST, kept) and _is_dead(name):
+        elif name not in (MANIFEST, kept) and is_dead(name):
             entry.join(name).remove()
 
 
-def _is_dead(generation: str) -> bool:
+def begun_at(generation: str) -> int | None:
+    """The Unix time at which a generation was begun; None for a name that is no generation's."""
+    found = re.fullmatch(r"(\d+)-[0-9a-z]+-\d+-[0-9a-z]+", generation)
+    return int(found[1]) if found else None
+
+
+def is_dead(generation: str) -> bool:
     """Whether the writer of a generation is gone."""
-    try:
-        begun, host, process, _ = generation.split("-")
-        if time.time() - int(begun) > _ABANDONED_SECONDS:
-            return True
-    except ValueError:
+    if (begun := begun_at(generation)) is None:
         return False
+    if time.time() - begun > _ABANDONED_SECONDS:
+        return True
+    _, host, process, _ = generation.split("-")
     if host != _host() or os.name == "nt":  # Windows has no signal that only asks
         return False
     try:
