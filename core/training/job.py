@@ -42,7 +42,7 @@ class Job:
 
     config: Config
     seed: int
-    processed: tuple[str, dict[str, Any]]
+    processed: tuple[str, dict[str, Any]] = attrs.field(repr=False)  # credentials may be among the options
     run_folder: Location
     logs: Location
     resume: bool

@@ -7,10 +7,12 @@ import io
 import itertools
 import json
 import logging
+import multiprocessing
 import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -365,6 +367,18 @@ def test_a_cache_is_listed_and_pruned_with_its_credentials(
     assert not [secret for secret in stores[1].keys["owner"] if secret in shown + capsys.readouterr().out]
 
 
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+def test_other_processes_reach_what_this_one_has_reached(ambient: Any, stores: Any, method: str) -> None:
+    place = Location(f"{BUCKET}/cache-of-a-worker", stores[1].options())
+    place.write_bytes(b"content")
+
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context(method)) as others:
+        found = others.submit(Location.read_bytes, place).result(timeout=60)
+
+    assert found == b"content"
+
+
 @pytest.mark.usefixtures("ambient")
 def test_runs_do_not_take_each_others_folder() -> None:
     from core.run import RunFolder
@@ -382,7 +396,7 @@ def test_runs_do_not_take_each_others_folder() -> None:
 
 
 def test_a_store_that_fails_now_and_then_is_asked_again(ambient: Any, stores: Any, proxy: Any) -> None:
-    faults = itertools.cycle(["", "", "", "", "503", "", "", "", "drop", "", "", "", "cut"])
+    faults = itertools.cycle([*[""] * 6, "503", *[""] * 6, "drop", *[""] * 6, "cut"])
     proxy.fault = lambda method, path: next(faults)
     ambient(endpoint=proxy.endpoint)
     backend = {"type": "local", "cache_dir": f"{BUCKET}/flaky-cache"}
