@@ -158,7 +158,9 @@ def test_checkout_installs_with_one_command(checkout: Path, tmp_path: Path) -> N
     plugins = [word for name in PLUGINS for word in ("-e", f"plugins/{name}")]
     environment.pip_install("-e", ".", *plugins, cwd=checkout)
 
+    listed = environment.plugins()
     # Plugins that do not do their job yet register nothing, and no library of theirs had to be compiled.
-    assert {dist for dist, _ in environment.plugins()} == {"core", "core-ddp"}
-    assert environment.plugins()["core-ddp", "ddp"] == "ok"
+    assert {dist for dist, _ in listed} == {"core", "core-dask", "core-ddp", "core-modin"}
+    assert listed["core-ddp", "ddp"] == "ok"
+    assert listed["core-dask", "dask"] == listed["core-modin", "modin"] == "unavailable"
     assert str(checkout) in environment.run("python", "-c", "import core; print(core.__file__)")
