@@ -15,6 +15,7 @@ from core.specs import LoaderOptions, LoaderSpec, ProcessorOptions, ProcessorSpe
 if TYPE_CHECKING:
     from core.api import Model, preprocess
     from core.callbacks import Callback
+    from core.cli.console import Console
     from core.jobs import Run
     from core.registry import plugins
 
@@ -22,6 +23,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Callback",
+    "Console",
     "LoaderOptions",
     "LoaderSpec",
     "Model",
@@ -38,6 +40,7 @@ __all__ = [
 
 _LAZY = {
     "Callback": "core.callbacks",
+    "Console": "core.cli.console",
     "Model": "core.api",
     "Run": "core.jobs",
     "plugins": "core.registry",

@@ -17,6 +17,7 @@ from core.storage import Location
 
 if TYPE_CHECKING:
     import pandas as pd
+    import pyarrow as pa
 
     from core.data import Processed
 
@@ -127,9 +128,10 @@ class Model:
             backend=self.config.backend,
             split=split,
             batch_size=batch_size,
+            numbered=True,
             reporter=Reporter(self.callbacks),
         )
-        return result.metrics, result.predictions.to_pandas()
+        return result.metrics, _indexed(result.predictions, dataset)
 
     def predict(
         self,
@@ -141,20 +143,24 @@ class Model:
     ) -> pd.DataFrame:
         """Predictions in the order of the rows: ``<feature>_predictions``, ``<feature>_probability``, ….
 
+        Their index is that of `dataset`, where it is a pandas DataFrame, else the rows' numbers from 0.
+
         Args:
             index_column: a column of `dataset` to carry over.
         """
         from core.prediction import predict
 
-        return predict(
+        predictions = predict(
             open_model(self._trained()),
             dataset,
             backend=self.config.backend,
             split=split,
             batch_size=batch_size,
             index_column=index_column,
+            numbered=True,
             reporter=Reporter(self.callbacks),
-        ).to_pandas()
+        )
+        return _indexed(predictions, dataset)
 
     def experiment(self, dataset: Any = None, **settings: Any) -> tuple[Run, dict[str, dict[str, float]], pd.DataFrame]:
         """`train`, with its arguments, then `evaluate` on the test split.
@@ -172,6 +178,18 @@ class Model:
                 "this model has no weights yet", hint="Call train, or take a trained one: Model.load(path)."
             )
         return self.model_path
+
+
+def _indexed(predictions: pa.Table, dataset: Any) -> pd.DataFrame:
+    """The predictions under the index of the rows they are of."""
+    import pandas as pd
+
+    from core.prediction import ROW
+
+    frame = predictions.to_pandas()
+    rows = frame.pop(ROW).to_numpy()
+    frame.index = dataset.index[rows] if isinstance(dataset, pd.DataFrame) else pd.Index(rows)
+    return frame
 
 
 def read_config(config: ConfigSource, *, backend: BackendSource = None, overrides: Sequence[str] = ()) -> Config:

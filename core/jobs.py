@@ -45,7 +45,7 @@ class Run:
     """
 
     output_directory: Location
-    training_statistics: dict[str, dict[str, dict[str, list[float]]]]
+    training_statistics: dict[str, dict[str, dict[str, list[float]]]] = attrs.field(repr=False)
     best_round: int
     datasets: Datasets = attrs.field(repr=False)
     coordinator: bool = True

@@ -102,7 +102,7 @@ class Console(Callback):
     def on_train_start(self, *, steps: int, epochs: int, done: int, **details: Any) -> None:
         self.epochs, self.seconds = epochs, time.monotonic()
         if done:
-            self.say(f"continuing after step {done} of {steps}")
+            self.say(f"continuing after step {done} of {steps}" if done < steps else "this run is finished already")
         self.steps, self.trained = steps, done
         self._start_bar("training", steps, "step", done)
 

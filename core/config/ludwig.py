@@ -56,16 +56,19 @@ KEYS: dict[str, frozenset[str]] = {
             "undersample_majority"
         ),
         "gradient_clipping": "clipnorm clipvalue",
+        "combiner": "bias_initializer fc_layers flatten_inputs weights_initializer",
         "input_features": "active proc_column tied_weights",
         "output_features": (
             "active calibration dependencies num_classes proc_column reduce_dependencies reduce_input top_k"
         ),
         "encoder": (
             "adapter embedding_initializer embeddings_on_cpu embeddings_trainable fc_bias_initializer "
-            "fc_weights_initializer pretrained_embeddings pretrained_model_name_or_path saved_weights_in_checkpoint "
-            "skip trainable use_pretrained weights_initializer bias_initializer"
+            "fc_layers fc_weights_initializer pretrained_embeddings pretrained_model_name_or_path "
+            "saved_weights_in_checkpoint skip trainable use_pretrained weights_initializer bias_initializer"
         ),
-        "decoder": "calibration fc_bias_initializer fc_weights_initializer weights_initializer bias_initializer",
+        "decoder": (
+            "calibration fc_layers fc_bias_initializer fc_weights_initializer weights_initializer bias_initializer"
+        ),
         "loss": "class_similarities class_similarities_temperature confidence_penalty robust_lambda",
     }.items()
 }

@@ -172,7 +172,7 @@ def _metadata(columns: Sequence[Column], summaries: Sequence[Summaries]) -> dict
     if not summary.training:
         raise DataError(_nothing_left(columns, summary))
     for name, count in summary.dropped.items():
-        _log.info("feature %r: %d of %d rows have no value and are left out", name, count, summary.rows)
+        _log.warning("feature %r: %d of %d rows have no value and are left out", name, count, summary.rows)
     finished: dict[str, Metadata] = {}
     problems: list[Problem] = []
     for column in columns:

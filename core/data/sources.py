@@ -120,6 +120,9 @@ class TableSource:
         return digest.hexdigest()
 
 
+_MOST_MISSING = 5
+"""Missing columns that are told one by one; more of them are another dataset."""
+
 DataSource = FileSource | TableSource | PartitionedSource
 
 
@@ -152,10 +155,15 @@ def require_columns(source: DataSource, wanted: Mapping[str, str]) -> None:
 
 def missing_columns(source: DataSource, wanted: Sequence[tuple[str, str]]) -> list[Problem]:
     """A problem for each (path, column) whose column the source lacks."""
+    missing = [(path, name) for path, name in wanted if name not in source.columns]
+    if len(missing) > _MOST_MISSING:
+        named = ", ".join(repr(name) for _, name in missing[:_MOST_MISSING])
+        message = f"lacks {len(missing)} of the {len(wanted)} columns that are wanted: {named}, …"
+        hint = f"Is it the right dataset? {nearest('', source.columns).capitalize()}"
+        return [Problem(message=message, path=source.name, hint=hint)]
     return [
         Problem(message=f"{source.name} has no column {name!r}", path=path, hint=nearest(name, source.columns))
-        for path, name in wanted
-        if name not in source.columns
+        for path, name in missing
     ]
 
 

@@ -295,8 +295,9 @@ class BinaryOutput(BinaryColumn, OutputFeature):
         chosen = log_odds.sigmoid() >= self.threshold
         truths = pa.array(chosen.numpy())
         plain = (false.lower(), true.lower()) == ("false", "true")
+        values = columns.labels([false, true])
         return {
-            "predictions": truths if plain else pc.if_else(truths, true, false),
+            "predictions": truths if plain else pc.if_else(truths, values[1], values[0]),
             "probability": pa.array(log_odds.where(chosen, -log_odds).sigmoid().numpy()),
             f"probabilities_{false}": pa.array((-log_odds).sigmoid().numpy()),
             f"probabilities_{true}": pa.array(log_odds.sigmoid().numpy()),

@@ -272,7 +272,7 @@ class CategoryOutput(CategoryColumn, OutputFeature):
 
         probabilities = outputs.float().softmax(1)
         highest, classes = probabilities.max(1)
-        names = pa.array(metadata["vocabulary"], pa.string())
+        names = columns.labels(metadata["vocabulary"])
         values = {"predictions": names.take(pa.array(classes.numpy())), "probability": pa.array(highest.numpy())}
         for name, column in zip(metadata["vocabulary"], probabilities.T.contiguous().numpy(), strict=True):
             values[f"probabilities_{name}"] = pa.array(column)

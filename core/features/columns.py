@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -103,6 +104,14 @@ def counts(values: pa.Array) -> tuple[Counter[str], int]:
     )
 
 
+def labels(names: list[str]) -> pa.Array:
+    """Class names as the values they stand for: whole numbers where all of them are, else text."""
+    import pyarrow as pa
+
+    numbers = [int(name) for name in names if re.fullmatch(r"0|-?[1-9][0-9]{0,17}", name)]
+    return pa.array(numbers, pa.int64()) if len(numbers) == len(names) else pa.array(names, pa.string())
+
+
 def by_frequency(counts: Counter[str]) -> list[str]:
     """The most frequent first, equally frequent ones in order of their code points."""
     return sorted(counts, key=lambda value: (-counts[value], value))
@@ -132,7 +141,8 @@ def _first_failure(values: pa.Array, kind: pa.DataType) -> int:
 
 
 def _not_a_number(row: int, found: object) -> Unparsable:
-    return Unparsable(row, found, "a finite number", hint="Leave the cell empty where the value is not known.")
+    hint = "Leave the cell empty where the value is not known; a column of words is of `type: category`."
+    return Unparsable(row, found, "a finite number", hint=hint)
 
 
 def _not_one_value(values: pa.Array, expected: str) -> Unparsable:

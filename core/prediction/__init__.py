@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from core.prediction.output import collect, predictions_path, write_predictions
-from core.prediction.predict import Evaluation, evaluate, predict
+from core.prediction.predict import ROW, Evaluation, evaluate, predict
 
 __all__ = [
+    "ROW",
     "Evaluation",
     "collect",
     "evaluate",

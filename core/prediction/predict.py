@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from core.data import EncodedBlock
 
 DEFAULT_BATCH_SIZE = 8192
+ROW = "__row__"
 
 
 @attrs.frozen(kw_only=True)
@@ -51,9 +52,13 @@ def predict(
     split: str = "full",
     batch_size: int | None = None,
     index_column: str | None = None,
+    numbered: bool = False,
     write: Write | None = None,
 ) -> Any:
     """Predictions, one row for each row of the dataset, in its order; null where an input says `drop_row`.
+
+    Args:
+        numbered: add the column `ROW`, the rows' numbers in the dataset.
 
     Returns:
         The table; with `write`, which gets it part by part, the number of rows instead.
@@ -66,7 +71,7 @@ def predict(
     rows = 0
     for block in _blocks(saved, dataset, split=split, outputs=False):
         outputs = _forward(network, block.table, saved, placement.device, batch_size, reporter)
-        append(_table(saved, outputs, block, index))
+        append(_table(saved, outputs, block, index, numbered=numbered))
         rows += len(block.rows)
     if write is not None:
         return rows
@@ -84,6 +89,7 @@ def evaluate(
     split: str = "full",
     batch_size: int | None = None,
     index_column: str | None = None,
+    numbered: bool = False,
 ) -> Evaluation:
     """Metrics over all rows that have every target, and the predictions of all rows, as `predict` gives them.
 
@@ -103,7 +109,7 @@ def evaluate(
     index = _index(dataset, index_column)
     for block in _blocks(saved, dataset, split=split, outputs=True):
         outputs = _forward(network, block.table, saved, placement.device, batch_size, reporter)
-        tables.append(_table(saved, outputs, block, index))
+        tables.append(_table(saved, outputs, block, index, numbered=numbered))
         scored = torch.from_numpy(block.valid & block.labelled)
         for feature in features:
             targets = _targets(feature, block.table)
@@ -223,7 +229,9 @@ def _targets(feature: OutputFeature, table: pa.Table) -> Tensor:
     return Rows.from_arrow(table.select([feature.name])).columns(torch.device("cpu"))[feature.name]
 
 
-def _table(saved: SavedModel, outputs: dict[str, Tensor], block: EncodedBlock, index: pa.Table | None) -> pa.Table:
+def _table(
+    saved: SavedModel, outputs: dict[str, Tensor], block: EncodedBlock, index: pa.Table | None, *, numbered: bool
+) -> pa.Table:
     """``<feature>_predictions`` and its companions; null where the row is not valid."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -242,4 +250,6 @@ def _table(saved: SavedModel, outputs: dict[str, Tensor], block: EncodedBlock, i
                     hint="Rename the column, or the output feature.",
                 )
             columns[name] = values if valid is None else pc.if_else(valid, values, None)
+    if numbered:
+        columns[ROW] = pa.array(block.rows)
     return pa.table(columns)

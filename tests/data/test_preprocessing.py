@@ -10,11 +10,13 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 from core.config.sections import Config, FixedSplit
 from core.data import Datasets, Processed
 from core.data.preprocessing import STAGES, preprocess
+from core.data.sources import missing_columns, open_source
 from core.errors import DataError
 from core.features import BinaryOutput, CategoryInput, CategoryOutput, NumberInput, NumberOutput, TextInput
 from core.features.category import CategoryPreprocessing
@@ -270,3 +272,12 @@ def test_a_split_reads_any_range_of_rows(run: Run, make_config: MakeConfig, monk
 
     for start, stop in [(0, 100), (0, 1), (99, 100), (13, 58), (50, 50), (96, 200)]:
         assert split.read(start, stop)["x"].to_pylist() == list(range(start, min(stop, 100)))
+
+
+def test_another_dataset_is_told_in_one_line() -> None:
+    table = pa.table({f"c{number}": [1] for number in range(40)})
+
+    (problem,) = missing_columns(open_source(table), [(f"input_features.{name}", name) for name in "abcdefgh"])
+
+    assert "lacks 8 of the 8 columns that are wanted: 'a', 'b', 'c', 'd', 'e', …" in str(problem)
+    assert "Is it the right dataset?" in problem.hint

@@ -195,7 +195,12 @@ def test_metrics_that_are_undefined_are_nan(targets):
 
 @pytest.mark.parametrize(
     ("labels", "predictions"),
-    [(["no", "yes"], ["no", "yes"]), (["0", "1"], ["0", "1"]), (["False", "True"], [False, True])],
+    [
+        (["no", "yes"], ["no", "yes"]),
+        (["0", "1"], [0, 1]),
+        (["01", "1"], ["01", "1"]),
+        (["False", "True"], [False, True]),
+    ],
 )
 def test_predictions_speak_the_labels_of_the_dataset(labels, predictions):
     outputs = torch.tensor([-1.0, 2.0])

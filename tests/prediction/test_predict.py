@@ -105,7 +105,16 @@ def test_batch_size_changes_nothing(model, frame, batch_size):
 def test_one_row(model, frame):
     found = model.predict(frame[5:6])
 
-    assert_frame_equal(found, model.predict(frame)[5:6].reset_index(drop=True), rtol=1e-5)
+    assert_frame_equal(found, model.predict(frame)[5:6], rtol=1e-5)
+
+
+def test_predictions_carry_the_index_of_a_frame(model, frame):
+    named = frame.set_axis([f"row {number}" for number in range(len(frame))])
+
+    assert list(model.predict(named).index) == list(named.index)
+    _, found = model.evaluate(named, split="test")
+    assert 0 < len(found) < len(named)
+    assert_frame_equal(found, model.predict(named).loc[found.index], rtol=1e-4)
 
 
 def test_missing_and_unseen_values_have_predictions(model, frame):
