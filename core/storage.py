@@ -243,6 +243,35 @@ class Location:
         with self._errors("write"), self.open("wb") as file:
             file.write(data)
 
+    def write_new(self, data: bytes) -> bool:
+        """As `write_atomic`, unless there is a file already; whether it was written.
+
+        On a local disk one of several writers is told so. Elsewhere, those that write in the same moment all are.
+        """
+        if (local := self.local_path) is None:
+            if self.exists():
+                return False
+            self.write_atomic(data)
+            return True
+        with self._errors("write"):
+            temporary = f"{local}.{uuid.uuid4().hex[:8]}.tmp"
+            try:
+                with open(temporary, "xb") as file:
+                    file.write(data)
+                    file.flush()
+                    os.fsync(file.fileno())
+                os.link(temporary, local)
+            except FileExistsError:
+                return False
+            except OSError as error:
+                if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.EMLINK):
+                    raise
+                os.replace(temporary, local)  # a disk without hard links
+            finally:
+                with contextlib.suppress(OSError):
+                    os.remove(temporary)
+            return True
+
     def write_atomic(self, data: bytes) -> None:
         """Replace the file as a whole: a reader, or a crash, sees the old content or the new, nothing between."""
         with self.writing() as file:

@@ -218,13 +218,23 @@ class Writer:
             "metadata": metadata,
         }
         data = json.dumps(manifest, allow_nan=False).encode()  # an indent would cost the encoder in C
-        with contextlib.suppress(DataError, StorageError):
-            if (other := _complete(self.entry)) is not None:
-                self.abandon()
-                return attrs.evolve(other, hit=False)
-        self.entry.join(MANIFEST).write_atomic(data)
+        place = self.entry.join(MANIFEST)
+        other = self._of_another()
+        if other is None and not place.write_new(data):
+            other = self._of_another()
+            if other is None:  # what is there is damaged
+                place.write_atomic(data)
+        if other is not None:
+            self.abandon()
+            return attrs.evolve(other, hit=False)
         _clear(self.entry.parent, self.entry)
         return from_manifest(self.entry, data, hit=False)
+
+    def _of_another(self) -> Processed | None:
+        """The entry, where another writer has finished it."""
+        with contextlib.suppress(DataError, StorageError):
+            return _complete(self.entry)
+        return None
 
     def abandon(self) -> None:
         """Remove what was written."""

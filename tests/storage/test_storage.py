@@ -123,3 +123,12 @@ def test_the_user_cache_follows_the_platform(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere")
 
     assert user_cache().url == os.path.join("/somewhere", "core")
+
+
+@pytest.mark.parametrize("url", ["{}/new.json", "memory://new/{}.json"])
+def test_a_new_file_is_written_once(tmp_path, url):
+    place = Location(url.format(tmp_path))
+
+    assert [place.write_new(data) for data in (b"first", b"second")] == [True, False]
+    assert place.read_bytes() == b"first"
+    assert len(place.parent.listdir()) == 1
