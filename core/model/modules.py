@@ -90,7 +90,8 @@ def softly_limited(numbers: Tensor) -> Tensor:
 
     From "Better by Default", https://arxiv.org/abs/2407.04491.
     """
-    return numbers / torch.hypot(torch.ones_like(numbers), numbers / 3)
+    bounded = numbers.clamp(-1e18, 1e18)  # whose squares are finite
+    return bounded * torch.rsqrt(1 + (bounded / 3).square())
 
 
 class Scalar(nn.Module):
