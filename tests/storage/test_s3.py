@@ -414,7 +414,8 @@ def test_a_place_that_is_away_for_longer_is_waited_for(
     monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
     ambient(endpoint=proxy.endpoint)
     answers = itertools.chain(["503", "503"], itertools.repeat(""))
-    proxy.fault = lambda method, path: next(answers)
+    # Requests that an earlier client still makes must not use the faults up.
+    proxy.fault = lambda method, path: next(answers) if "one.csv" in path else ""
 
     with caplog.at_level(logging.DEBUG, "core"):
         content = Location(f"{BUCKET}/data/one.csv").read_bytes()
