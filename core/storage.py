@@ -254,22 +254,11 @@ class Location:
             self.write_atomic(data)
             return True
         with self._errors("write"):
-            temporary = f"{local}.{uuid.uuid4().hex[:8]}.tmp"
             try:
-                with open(temporary, "xb") as file:
+                with _renamed(local, _link) as file:
                     file.write(data)
-                    file.flush()
-                    os.fsync(file.fileno())
-                os.link(temporary, local)
             except FileExistsError:
                 return False
-            except OSError as error:
-                if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.EMLINK):
-                    raise
-                os.replace(temporary, local)  # a disk without hard links
-            finally:
-                with contextlib.suppress(OSError):
-                    os.remove(temporary)
             return True
 
     def write_atomic(self, data: bytes) -> None:
@@ -417,7 +406,8 @@ def _posix(path: str) -> str:
 
 
 @contextlib.contextmanager
-def _renamed(path: str) -> Iterator[IO[bytes]]:
+def _renamed(path: str, give_name: Callable[[str, str], None] = os.replace) -> Iterator[IO[bytes]]:
+    """A file under a temporary name, flushed to the disk, which `give_name` then moves to `path`."""
     os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
     temporary = f"{path}.{uuid.uuid4().hex[:8]}.tmp"
     try:
@@ -425,11 +415,20 @@ def _renamed(path: str) -> Iterator[IO[bytes]]:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
+        give_name(temporary, path)
+    finally:
         with contextlib.suppress(OSError):
             os.remove(temporary)
-        raise
+
+
+def _link(temporary: str, path: str) -> None:
+    """As `os.replace`, but for a name that is taken: that raises FileExistsError."""
+    try:
+        os.link(temporary, path)
+    except OSError as error:
+        if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.EMLINK):
+            raise
+        os.replace(temporary, path)  # a disk without hard links
 
 
 def user_cache() -> Location:
