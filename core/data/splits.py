@@ -96,10 +96,6 @@ class Membership:
         """Rows of each split."""
         return {name: int(np.count_nonzero(self.codes == index)) for index, name in enumerate(SPLITS)}
 
-    def of(self, first_row: int, rows: int) -> np.ndarray:
-        """The splits of a partition's rows, int8."""
-        return self.codes[first_row : first_row + rows]
-
 
 def membership(preprocessing: Preprocessing, summary: SplitSummary, seed: int) -> Membership:
     """The split of every row of a dataset, sampled before it is divided.
