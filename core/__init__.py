@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 from core import errors
 from core.hookspecs import hookimpl
-from core.specs import LoaderOptions, LoaderSpec, ProcessorOptions, ProcessorSpec, StrategyOptions, StrategySpec
+from core.specs import (
+    GroupOptions,
+    LoaderOptions,
+    LoaderSpec,
+    ProcessorOptions,
+    ProcessorSpec,
+    StrategyOptions,
+    StrategySpec,
+)
 
 if TYPE_CHECKING:
     from core.api import Model, preprocess
@@ -24,6 +32,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Callback",
     "Console",
+    "GroupOptions",
     "LoaderOptions",
     "LoaderSpec",
     "Model",

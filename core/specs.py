@@ -22,6 +22,17 @@ class StrategyOptions:
 
 
 @attrs.frozen(kw_only=True)
+class GroupOptions(StrategyOptions):
+    """The keys of a strategy whose workers exchange tensors."""
+
+    timeout_s: float = attrs.field(
+        default=600.0,
+        validator=attrs.validators.gt(0),
+        metadata={"doc": "Seconds a worker waits for the others in one exchange; then the attempt has failed."},
+    )
+
+
+@attrs.frozen(kw_only=True)
 class LoaderOptions:
     """The keys of `backend.loader` that every loader has."""
 

@@ -19,12 +19,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable
+from datetime import timedelta
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from core.specs import StrategyOptions
+from core.specs import GroupOptions, StrategyOptions
 
 MakeOptimizer = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
 
@@ -125,10 +126,13 @@ def _on_cpu(value: Any) -> Any:
 class TorchGroup(Strategy):
     """What strategies on a torch process group share: gloo on CPU, NCCL on GPU."""
 
+    options: GroupOptions
+
     def start(self) -> None:
         distributed = torch.distributed
         if not distributed.is_initialized():
-            distributed.init_process_group("nccl" if self.device.type == "cuda" else "gloo")
+            kind = "nccl" if self.device.type == "cuda" else "gloo"
+            distributed.init_process_group(kind, timeout=timedelta(seconds=self.options.timeout_s))
         self.rank, self.world_size = distributed.get_rank(), distributed.get_world_size()
 
     def stop(self) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import attrs
 
-from core import StrategyOptions
+from core import GroupOptions
 
 
 @attrs.frozen(kw_only=True)
-class DDPOptions(StrategyOptions):
+class DDPOptions(GroupOptions):
     """Arguments of `torch.nn.parallel.DistributedDataParallel`."""
 
     find_unused_parameters: bool = attrs.field(

@@ -21,7 +21,8 @@ class DDP(TorchGroup):
 
     def prepare(self, model: nn.Module, make_optimizer: MakeOptimizer) -> nn.Module:
         device_ids = [self.device] if self.device.type == "cuda" else None
-        replica = DistributedDataParallel(model, device_ids=device_ids, **attrs.asdict(self.options))
+        arguments = attrs.asdict(self.options, filter=lambda field, _: field.name != "timeout_s")
+        replica = DistributedDataParallel(model, device_ids=device_ids, **arguments)
         super().prepare(replica, make_optimizer)
         self.module = model
         return replica
