@@ -24,6 +24,7 @@ def register_strategy() -> Iterator[StrategySpec]:
         summary="One process, one device.",
         implementation="core.strategy:Strategy",
         distributed=False,
+        exact=True,
     )
 
 

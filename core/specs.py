@@ -80,6 +80,9 @@ class StrategySpec(Spec):
     options: type[StrategyOptions] = StrategyOptions
     distributed: bool = True
     """Whether it needs the rendezvous variables (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT) of a worker group."""
+    exact: bool = False
+    """Whether `trainer.exact` may be on: every worker holds all of `Strategy.module`, in float32; `Strategy.sum` adds
+    without rounding to fewer bits; and `Strategy.update` alone, without `backward`, applies what is in ``.grad``."""
 
 
 @attrs.frozen(kw_only=True)

@@ -71,7 +71,14 @@ class Strategy:
         loss.backward()  # type: ignore[no-untyped-call]
 
     def step(self, max_norm: float | None = None) -> Tensor | None:
-        """Clip by global norm, update, and clear the gradients. Returns the norm before clipping, if one was asked."""
+        """Complete the exchange of gradients where `backward` has not, then `update`."""
+        return self.update(max_norm)
+
+    def update(self, max_norm: float | None = None) -> Tensor | None:
+        """Clip by global norm, update, and clear the gradients, which are complete: nothing is exchanged any more.
+
+        Returns the norm before clipping, if one was asked. Exact mode calls it alone, with gradients it has summed.
+        """
         norm = nn.utils.clip_grad_norm_(self.model.parameters(), max_norm) if max_norm else None
         self.optimizer.step()
         self.optimizer.zero_grad()

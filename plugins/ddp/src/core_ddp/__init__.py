@@ -17,4 +17,5 @@ def register_strategy() -> Iterator[StrategySpec]:
         summary="A replica of the model on each worker, gradients averaged while backward runs.",
         implementation="core_ddp.strategy:DDP",
         options=DDPOptions,
+        exact=True,
     )
