@@ -40,10 +40,12 @@ class Callback:
         steps: int,
         epochs: int,
         done: int,
+        exchanged_bytes: int,
         **details: Any,
     ) -> None:
         """`steps`: optimiser steps of the whole run, of which `done` were made before.
 
+        `exchanged_bytes` are the gradients that `trainer.exact` gathers on every worker in each step; else 0.
         `logdir` is the run's folder in `backend.trainer.logdir`, where that is set, else `output_directory`.
         """
 

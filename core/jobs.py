@@ -83,7 +83,7 @@ class TrainRequest:
 def train(request: TrainRequest, callbacks: Sequence[Callback] = ()) -> Run:
     """Train as asked; what `Model.train` and `core train` come to."""
     from core.backends.execute import execute
-    from core.training.batching import not_applicable
+    from core.training.batching import check_exact, not_applicable
     from core.training.job import Job
 
     if request.resume is not None and request.initial_weights is not None:
@@ -92,6 +92,7 @@ def train(request: TrainRequest, callbacks: Sequence[Callback] = ()) -> Run:
         request = _resumed(request, request.resume)
     config = request.config
     placement = place(config.backend)
+    check_exact(config.trainer, placement.strategy.type, placement.workers)
     reporter = Reporter(callbacks)
 
     def prepare() -> Job:

@@ -99,10 +99,12 @@ class Console(Callback):
         counts = ", ".join(f"{count:,} {split}" for split, count in rows.items() if count)
         self.say(f"{'cached data' if hit else 'data processed'}: {counts} rows in {url}")
 
-    def on_train_start(self, *, steps: int, epochs: int, done: int, **details: Any) -> None:
+    def on_train_start(self, *, steps: int, epochs: int, done: int, exchanged_bytes: int, **details: Any) -> None:
         self.epochs, self.seconds = epochs, time.monotonic()
         if done:
             self.say(f"continuing after step {done} of {steps}" if done < steps else "this run is finished already")
+        if exchanged_bytes:
+            self.say(f"exact: each step gathers {exchanged_bytes / 2**20:,.1f} MiB of gradients on every worker")
         self.steps, self.trained = steps, done
         self._start_bar("training", steps, "step", done)
 

@@ -97,7 +97,7 @@ def preprocessing_problems(preprocessing: Preprocessing) -> Found:
 
 
 def trainer_problems(trainer: Trainer) -> Found:
-    """Of the rows of a step and the times of evaluation."""
+    """Of the rows of a step, the times of evaluation, and what exact mode excludes."""
     if trainer.batch_size_per_worker is not None:
         for key in ("batch_size", "effective_batch_size"):
             if getattr(trainer, key) is not None:
@@ -111,6 +111,12 @@ def trainer_problems(trainer: Trainer) -> Found:
     if trainer.steps_per_checkpoint and trainer.checkpoints_per_epoch:
         message = "cannot stand beside `steps_per_checkpoint`: give one of them"
         yield ("trainer", "checkpoints_per_epoch"), Problem(message=message)
+    if trainer.exact and trainer.batch_size_per_worker is not None:
+        message = "cannot stand beside `batch_size_per_worker`: a step would have more rows on more workers"
+        yield ("trainer", "exact"), Problem(message=message, hint="give `batch_size`")
+    if trainer.exact and trainer.compile:
+        message = "cannot stand beside `compile`: which kernels it makes depends on the shapes a worker sees first"
+        yield ("trainer", "exact"), Problem(message=message)
 
 
 def _effective_batch_size(effective: int, batch: int, trainer: Trainer) -> Found:

@@ -181,6 +181,13 @@ class Trainer:
     should_shuffle: bool = setting(True, doc="Shuffle the training rows each epoch.")
     use_mixed_precision: bool = setting(False, doc="Compute in bfloat16 where it is safe, keeping float32 weights.")
     compile: bool = setting(False, doc="Compile the model with torch.compile.")
+    exact: bool = setting(
+        False,
+        doc="Give the same weights, to the last bit, on any number of workers that divides `exact_shards`; slower.",
+    )
+    exact_shards: int = setting(
+        4, doc="Parts into which `exact` cuts every batch, whatever the number of workers.", check=at_least_1
+    )
     regularization_type: Literal["l1", "l2", "l1_l2"] | None = setting("l2", doc="Penalty on weights.")
     regularization_lambda: float = setting(0.0, doc="Strength of the penalty.", check=at_least_0)
 

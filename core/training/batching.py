@@ -7,6 +7,9 @@ import math
 import attrs
 
 from core.config.sections import Trainer
+from core.errors import ConfigError
+from core.registry import registry
+from core.specs import StrategySpec
 
 DEFAULT_BATCH_SIZE = 128
 
@@ -55,8 +58,44 @@ def learning_rate(trainer: Trainer, world_size: int) -> float:
     return trainer.learning_rate * math.pow(world_size, power)
 
 
+def check_exact(trainer: Trainer, strategy: str, workers: int) -> None:
+    """Whether `trainer.exact`, if it is on, can be kept with this strategy on so many workers.
+
+    Raises:
+        ConfigError: it cannot.
+    """
+    if not trainer.exact:
+        return
+    spec = registry().spec("strategy", strategy)
+    assert isinstance(spec, StrategySpec)
+    if not spec.exact:
+        able = [
+            name for name, of in registry().choices("strategy").items() if isinstance(of, StrategySpec) and of.exact
+        ]
+        raise ConfigError(
+            f"strategy {strategy!r} cannot promise the same weights on any number of workers",
+            path="trainer.exact",
+            found=strategy,
+            expected=f"one of {', '.join(able)}",
+            hint="Choose another backend.trainer.strategy, or leave trainer.exact out.",
+        )
+    shards = trainer.exact_shards
+    if shards % workers:
+        divisors = [str(number) for number in range(1, shards + 1) if shards % number == 0]
+        raise ConfigError(
+            f"{workers} workers cannot take equal parts of {shards} shards",
+            path="trainer.exact",
+            found=f"{workers} workers, {shards} shards",
+            expected=f"{' or '.join(filter(None, [', '.join(divisors[:-1]), divisors[-1]]))} workers",
+            hint="Weights depend on trainer.exact_shards: give every run that is to be equal the same number.",
+        )
+
+
 def not_applicable(trainer: Trainer) -> list[str]:
     """One line for each key that is set and has no effect beside the others."""
+    notes = []
     if trainer.learning_rate_scaling != "constant" and trainer.batch_size_per_worker is None:
-        return ["trainer.learning_rate_scaling does not apply: batch_size counts rows over all workers"]
-    return []
+        notes.append("trainer.learning_rate_scaling does not apply: batch_size counts rows over all workers")
+    if trainer.exact_shards != attrs.fields(Trainer).exact_shards.default and not trainer.exact:
+        notes.append("trainer.exact_shards does not apply: trainer.exact is off")
+    return notes

@@ -6,17 +6,17 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from core.features.base import OutputFeature
-from core.loader import BatchPlan, Loader
+from core.loader import Batch, BatchPlan, Loader
 from core.strategy import Strategy
 
 COMBINED = "combined"
 
 
 def forward_split(
-    model: nn.Module,
+    forward: Callable[[Batch], dict[str, Tensor]],
     loader: Loader,
     plan: BatchPlan,
     features: Sequence[OutputFeature],
@@ -25,14 +25,17 @@ def forward_split(
     rows: int,
     advance: Callable[[int], None] | None = None,
 ) -> dict[str, tuple[Tensor, Tensor]]:
-    """Raw outputs and targets of each output feature over a split, on CPU, in dataset order, on every worker."""
+    """Raw outputs and targets of each output feature over a split, on CPU, in dataset order, on every worker.
+
+    `forward` gives the raw outputs of this worker's share of a batch.
+    """
     gathered: dict[str, tuple[Tensor, Tensor]] = {}
     first = 0
-    model.eval()
+    strategy.model.eval()
     with torch.inference_mode():
         for batch in loader.batches(plan, epoch=0):
             share = plan.share(batch.global_rows)
-            outputs = model(batch.columns)
+            outputs = forward(batch)
             for feature in features:
                 output, target = outputs[feature.name].float(), batch.columns[feature.name]
                 if feature.name not in gathered:
@@ -41,11 +44,11 @@ def forward_split(
                         target.new_zeros((rows, *target.shape[1:])),
                     )
                 for whole, part in zip(gathered[feature.name], (output, target), strict=True):
-                    whole[first + share.start : first + share.stop] = part
+                    whole[first + share.start : first + share.stop] += part  # a negative zero becomes a positive one
             first += batch.global_rows
             if advance is not None:
                 advance(batch.global_rows)
-    model.train()
+    strategy.model.train()
     # Each worker filled in its own rows and left zeros elsewhere, so the sum over workers is the whole split.
     return {
         name: (strategy.sum(outputs).cpu(), _sum_exactly(strategy, targets).cpu())

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import operator
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import attrs
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from core.config.sections import Config, Trainer
 from core.errors import Interrupted, NonFiniteLoss
-from core.loader import Batch, BatchPlan, Loader
+from core.loader import BatchPlan, Loader
 from core.storage import Location
 from core.strategy import Strategy
 from core.training import checkpoint
-from core.training.batching import Batching, batching, learning_rate
+from core.training.batching import learning_rate
 from core.training.checkpoint import Progress
 from core.training.evaluation import COMBINED, forward_split, loss_weight, score
+from core.training.exact import ExactSteps, exact_arithmetic
 from core.training.schedule import Plateau, factor
+from core.training.step import Steps
 
 TRAINING, VALIDATION, TEST = "training", "validation", "test"
 
@@ -67,11 +68,17 @@ def train(run: Run, progress: Progress) -> Progress:
         NonFiniteLoss: on every worker, in the same step.
         Interrupted: on every worker, after the same step, with a checkpoint written.
     """
+    if run.config.trainer.exact:
+        with exact_arithmetic(run.strategy.device):
+            return _train(run, progress, ExactSteps(run))
+    return _train(run, progress, Steps(run))
+
+
+def _train(run: Run, progress: Progress, steps: Steps) -> Progress:
     trainer, strategy = run.config.trainer, run.strategy
     features = run.config.output_features
-    step_rows = batching(trainer, strategy.world_size)
     plan = BatchPlan(
-        batch_size=step_rows.rows,
+        batch_size=steps.cut.rows,
         rank=strategy.rank,
         world_size=strategy.world_size,
         seed=run.seed,
@@ -83,7 +90,13 @@ def train(run: Run, progress: Progress) -> Progress:
     round_steps = _steps_per_round(trainer, epoch_steps)
     base_rate = learning_rate(trainer, strategy.world_size)
     progress.losses = progress.losses or [0.0] * len(features)
-    run.report("train_start", steps=total_steps, epochs=-(-total_steps // epoch_steps), done=progress.step)
+    run.report(
+        "train_start",
+        steps=total_steps,
+        epochs=-(-total_steps // epoch_steps),
+        done=progress.step,
+        exchanged_bytes=steps.exchanged_bytes,
+    )
 
     while progress.step < total_steps and not progress.stopped_early:
         run.report("epoch_start", epoch=progress.epoch)
@@ -97,7 +110,7 @@ def train(run: Run, progress: Progress) -> Progress:
             for group in strategy.optimizer.param_groups:
                 group["lr"] = rate
             run.report("batch_start", step=progress.step)
-            losses, stop = _step(run, batch, step_rows, progress.step)
+            losses, stop = steps.train(batch, progress.step)
             progress.step += 1
             progress.batch += 1
             progress.rows += batch.global_rows
@@ -108,7 +121,7 @@ def train(run: Run, progress: Progress) -> Progress:
             run.report("batch_end", step=progress.step, loss=combined, rows=batch.global_rows)
             last = progress.step == total_steps
             if progress.batch % round_steps == 0 or progress.batch == epoch_steps or last:
-                _evaluate(run, progress, plan)
+                _evaluate(run, progress, plan, steps)
                 if progress.batch == epoch_steps:
                     progress.epoch, progress.batch = progress.epoch + 1, 0
                 _save(run, progress)
@@ -123,72 +136,7 @@ def train(run: Run, progress: Progress) -> Progress:
     return progress
 
 
-def _step(run: Run, batch: Batch, step_rows: Batching, step: int) -> tuple[list[float], bool]:
-    """One optimiser step. Returns the sums of the rows' losses by output, over all workers, and whether to stop."""
-    strategy, trainer = run.strategy, run.config.trainer
-    features = run.config.output_features
-    # A stream of its own for each step and worker: a run that was resumed draws the numbers it would have drawn.
-    _seed(((run.seed * 1_000_003 + step) * 1_000_003 + strategy.rank) % 2**63, strategy.device)
-    sums = torch.zeros(len(features) + 1, dtype=torch.float64, device=strategy.device)
-    parts = list(_micro_batches(batch, step_rows.parts(batch.global_rows, strategy.world_size)))
-    for index, columns in enumerate(parts):
-        last = index == len(parts) - 1
-        with strategy.microbatch(last=last):
-            with _precision(trainer, strategy.device):
-                outputs = strategy.model(columns)
-            loss = torch.zeros((), device=strategy.device)
-            for place, feature in enumerate(features):
-                row_losses = feature.row_losses(
-                    outputs[feature.name].float(), columns[feature.name], run.metadata[feature.name]
-                )
-                total = row_losses.sum()
-                sums[place] += total.detach()
-                loss = loss + total * (loss_weight(feature) / batch.global_rows)
-            if last and trainer.regularization_lambda and trainer.regularization_type:
-                loss = loss + _penalty(strategy.model, trainer) / strategy.world_size
-            strategy.backward(loss)
-    clipping = trainer.gradient_clipping
-    strategy.step(clipping.clipglobalnorm if clipping else None)
-    sums[-1] = float(run.interrupted())
-    *losses, stop = strategy.sum(sums).tolist()
-    return losses, stop > 0
-
-
-def _seed(seed: int, device: torch.device) -> None:
-    # Not torch.manual_seed: where CUDA has not started it formats and keeps a traceback, in every step.
-    torch.default_generator.manual_seed(seed)
-    if device.type == "cuda":
-        torch.cuda.default_generators[device.index or 0].manual_seed(seed)
-
-
-def _micro_batches(batch: Batch, count: int) -> Iterator[dict[str, Tensor]]:
-    """`count` parts of this worker's share, sizes differing by at most one; a part may have no rows."""
-    if count == 1:
-        yield batch.columns
-        return
-    for index in range(count):
-        rows = slice(batch.rows * index // count, batch.rows * (index + 1) // count)
-        yield {name: column[rows] for name, column in batch.columns.items()}
-
-
-def _precision(trainer: Trainer, device: torch.device) -> contextlib.AbstractContextManager[Any]:
-    if trainer.use_mixed_precision:
-        return torch.autocast(device.type, dtype=torch.bfloat16)
-    return contextlib.nullcontext()
-
-
-def _penalty(model: nn.Module, trainer: Trainer) -> Tensor:
-    weights = [parameter for parameter in model.parameters() if parameter.ndim > 1]
-    total = torch.zeros((), device=weights[0].device)
-    for weight in weights:
-        if trainer.regularization_type in ("l1", "l1_l2"):
-            total = total + weight.abs().sum()
-        if trainer.regularization_type in ("l2", "l1_l2"):
-            total = total + weight.square().sum()
-    return total * trainer.regularization_lambda
-
-
-def _evaluate(run: Run, progress: Progress, plan: BatchPlan) -> None:
+def _evaluate(run: Run, progress: Progress, plan: BatchPlan, steps: Steps) -> None:
     """Score every split, judge the result, and agree whether to go on."""
     trainer, features = run.config.trainer, run.config.output_features
     means = [loss / progress.rows for loss in progress.losses]
@@ -202,7 +150,7 @@ def _evaluate(run: Run, progress: Progress, plan: BatchPlan) -> None:
             continue
         run.report("evaluation_start", split=name, rows=loader.split.rows)
         gathered = forward_split(
-            run.strategy.model,
+            steps.outputs,
             loader,
             evaluation,
             features,
