@@ -102,7 +102,9 @@ def missing(needs: Iterable[str]) -> list[str]:
 
 
 def remedy(record: Record, absent: list[str]) -> str:
-    """What to install for modules that a plugin needs; empty where its metadata does not tell."""
+    """How to get modules that a plugin needs; empty where neither it nor its metadata tells."""
+    if record.spec and record.spec.remedy:
+        return record.spec.remedy
     extra = canonical(record.dist).removeprefix("core-")
     if extra in OWN_PLUGINS and canonical(record.dist) != extra:
         return f"pip install 'core[{extra}]'"
@@ -221,6 +223,8 @@ def _fault(kind: Kind, spec: Any) -> str:
         return f"options {spec.options!r} of {spec.name!r} is not an attrs class derived from {base.__name__}"
     if not isinstance(spec.needs, tuple) or not all(isinstance(module, str) and module for module in spec.needs):
         return f"needs {spec.needs!r} of {spec.name!r} is not a tuple of module names"
+    if not isinstance(spec.remedy, str):
+        return f"remedy {spec.remedy!r} of {spec.name!r} is not text"
     return ""
 
 

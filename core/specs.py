@@ -57,6 +57,7 @@ class Spec:
         implementation: ``"package.module:Class"``, imported only when a run uses it.
         options: attrs class of the plugin's config section, derived from the base of its kind.
         needs: modules that must be importable for the implementation to work.
+        remedy: the command that brings them; where it is empty, the distribution's metadata tells.
     """
 
     name: str
@@ -64,6 +65,7 @@ class Spec:
     implementation: str
     options: type
     needs: tuple[str, ...] = ()
+    remedy: str = ""
 
 
 @attrs.frozen(kw_only=True)

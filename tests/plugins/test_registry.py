@@ -83,6 +83,12 @@ def test_unavailable_plugin_has_a_spec_and_no_implementation(environment):
     assert "needs absent_lib: pip install 'core[horovod]'" in text
 
 
+def test_a_plugin_may_say_itself_how_to_get_what_it_needs(environment):
+    environment.strategy("core-horovod", "horovod", more="needs=('absent_lib',), remedy='make absent_lib'")
+
+    assert "needs absent_lib: make absent_lib" in environment.look_up("implementation('strategy', 'horovod')")
+
+
 @pytest.mark.parametrize(
     ("implementation", "reason"),
     [
