@@ -52,6 +52,10 @@ class Registry:
         assert spec is not None
         return spec
 
+    def usable(self, kind: Kind, name: str) -> bool:
+        """Whether there is such a plugin and the libraries it needs are installed."""
+        return any(r.kind == kind and r.name == name and r.status == "ok" for r in self.records)
+
     def implementation(self, kind: Kind, name: str) -> Any:
         """The plugin's class, imported.
 

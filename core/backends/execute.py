@@ -9,21 +9,25 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import attrs
 import torch
 
+from core.backends.interrupts import on_interrupt
 from core.backends.placement import Placement
-from core.backends.workers import on_interrupt, run_workers
+from core.backends.workers import run_workers
 from core.callbacks import Reporter
-from core.errors import CoreError, WorkerFailed
+from core.errors import CoreError, Interrupted, WorkerFailed
+from core.specs import GroupOptions
 from core.storage import Location
 from core.strategy import Strategy
 from core.training.checkpoint import Progress
 from core.training.job import Job, make_strategy, run_job
 
 log = logging.getLogger("core")
+
+NEWS_SECONDS = 1.0
+"""Time between two signs of life of a worker that others wait for."""
 
 
 @attrs.frozen(kw_only=True)
@@ -61,7 +65,7 @@ def _in_workers(placement: Placement, job: Job, reporter: Reporter) -> Outcome:
         logs = job.logs if attempt == 0 else job.logs.parent / f"logs-attempt-{attempt + 1}"
         try:
             with _written_to(logs) as folder:
-                progress = run_workers(job, placement.workers, reporter, folder, every_batch=reporter.every_batch)
+                progress = _run_once(placement, job, reporter, folder)
             return Outcome(job=job, progress=progress)
         except WorkerFailed as error:
             if attempt == placement.retries:
@@ -69,6 +73,15 @@ def _in_workers(placement: Placement, job: Job, reporter: Reporter) -> Outcome:
             log.warning("%s\nrestarting the workers from the last checkpoint", error)
             job = attrs.evolve(job, resume=True)
     raise AssertionError("unreachable")
+
+
+def _run_once(placement: Placement, job: Job, reporter: Reporter, logs: Path) -> Progress:
+    if placement.kind == "ray":
+        from core.backends.ray.train import run_on_cluster
+
+        return run_on_cluster(job, placement.workers, placement.resources, reporter, logs)
+    progress: Progress = run_workers(job, placement.workers, reporter, logs, every_batch=reporter.every_batch)
+    return progress
 
 
 @contextlib.contextmanager
@@ -102,19 +115,62 @@ def _as_launched(placement: Placement, prepare: Callable[[], Job], reporter: Rep
 
 def _shared(strategy: Strategy, prepare: Callable[[], Job]) -> Job:
     """Rank 0's job, or its error, on every worker."""
-    outcome: Job | CoreError | None = None
-    if strategy.rank == 0:
+    if strategy.rank != 0:
+        return _awaited(strategy)
+    failure: BaseException | None = None
+    outcome: Job | CoreError
+    with _others_waiting(strategy):
         try:
             outcome = prepare()
         except CoreError as error:
-            outcome = error
-    content: Any = torch.frombuffer(bytearray(pickle.dumps(outcome)), dtype=torch.uint8)
-    size = strategy.broadcast(torch.tensor(len(content), device=strategy.device))
-    if strategy.rank != 0:
-        content = torch.empty(int(size), dtype=torch.uint8)
-    received = strategy.broadcast(content.to(strategy.device)).cpu().numpy().tobytes()
-    outcome = pickle.loads(received)
+            outcome = failure = error
+        except KeyboardInterrupt as error:
+            outcome, failure = Interrupted("stopped before training had begun"), error
+        except Exception as error:
+            outcome, failure = WorkerFailed(f"worker 0 failed with {type(error).__name__}: {error}"), error
+    try:
+        content = torch.frombuffer(bytearray(pickle.dumps(outcome)), dtype=torch.uint8).to(strategy.device)
+        _broadcast_size(strategy, len(content))
+        strategy.broadcast(content)
+    finally:
+        if failure is not None:
+            raise failure  # even where the others have gone, and could not be told
+    assert isinstance(outcome, Job)
+    return outcome
+
+
+def _awaited(strategy: Strategy) -> Job:
+    while not (size := _broadcast_size(strategy)):
+        pass  # not yet
+    content = strategy.broadcast(torch.empty(size, dtype=torch.uint8, device=strategy.device))
+    outcome = pickle.loads(content.cpu().numpy().tobytes())
     if isinstance(outcome, CoreError):
         raise outcome
     assert isinstance(outcome, Job)
     return outcome
+
+
+@contextlib.contextmanager
+def _others_waiting(strategy: Strategy) -> Iterator[None]:
+    """While rank 0 is busy here, tell the others so: their patience in one exchange ends with the group's timeout."""
+    options = strategy.options
+    pace = min(NEWS_SECONDS, options.timeout_s / 4) if isinstance(options, GroupOptions) else NEWS_SECONDS
+    done = threading.Event()
+
+    def tell() -> None:
+        with contextlib.suppress(Exception):  # a worker has gone; what rank 0 has to say next will fail, and show it
+            while not done.wait(pace):
+                _broadcast_size(strategy)
+
+    thread = threading.Thread(target=tell, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
+def _broadcast_size(strategy: Strategy, size: int = 0) -> int:
+    """Rank 0's `size` of the message to come, 0 for not yet, on every worker."""
+    return int(strategy.broadcast(torch.tensor(size, device=strategy.device)))

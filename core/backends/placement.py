@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+import importlib.util
+import logging
 import os
-from typing import Literal
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Literal
 
 import attrs
 
-from core.backends.detect import external_launcher
+from core.backends.detect import answers, external_launcher, in_ray_session, ray_address
 from core.config.fields import Selected
 from core.config.sections import Backend
 from core.errors import ConfigError, PluginError
 from core.registry import registry
 from core.specs import StrategySpec
 
+if TYPE_CHECKING:
+    from core.backends.ray.cluster import Cluster
+
+log = logging.getLogger("core")
+
 OWN_STRATEGY = ("deepspeed", "horovod")
 """Backend types, and launchers, that are named after the strategy they run unless the config says otherwise."""
+
+RAY_RETRIES = 3
+Device = Literal["cpu", "cuda"]
 
 
 @attrs.frozen(kw_only=True)
@@ -23,26 +34,34 @@ class Placement:
     """Where and how a job runs.
 
     Attributes:
+        kind: `ray`, or `local` for everything without a cluster: this process, workers of its own, a launcher's group.
+        why: what decided `kind`, for people.
         launcher: the external launcher this process is a worker of, or None.
-        workers: number of worker processes; 1 with a strategy that is not distributed runs in this process.
+        workers: number of worker processes.
         device: ``cpu`` or ``cuda``.
         retries: restarts of the workers after one dies.
+        resources: Ray resources of each worker; empty without a cluster.
+        cluster: what was found to place them on.
         notes: one line for each key that is set and does not apply here.
     """
 
+    kind: Literal["local", "ray"]
+    why: str
     launcher: str | None
     workers: int
     strategy: Selected
     processor: Selected
     loader: Selected
-    device: Literal["cpu", "cuda"]
+    device: Device
     retries: int
+    resources: Mapping[str, float] = attrs.field(factory=dict)
+    cluster: Cluster | None = None
     notes: tuple[str, ...] = ()
 
     @property
     def in_process(self) -> bool:
         """Whether training needs no worker processes of its own."""
-        return self.launcher is None and not is_distributed(self.strategy)
+        return self.kind == "local" and self.launcher is None and not is_distributed(self.strategy)
 
 
 def is_distributed(strategy: Selected) -> bool:
@@ -51,49 +70,144 @@ def is_distributed(strategy: Selected) -> bool:
     return spec.distributed
 
 
-def place(backend: Backend) -> Placement:
-    """Decide, and check the decision against this machine.
+def place(backend: Backend, *, start: bool = True) -> Placement:
+    """Decide, and check the decision against this machine or the cluster.
+
+    Args:
+        start: start a Ray cluster where one is needed and there is none; else what it would have is assumed.
 
     Raises:
         ConfigError: the section asks for what this machine, or this version, cannot give.
         PluginError: a chosen plugin cannot be used.
     """
     launcher = external_launcher()
-    kind = backend.type or (launcher if launcher in OWN_STRATEGY else "local")
+    kind, why = _kind(backend, launcher)
     if kind == "ray":
-        raise PluginError(
-            "the ray backend is not part of this version of core",
-            path="backend.type",
-            found="ray",
-            expected="local, or a launcher such as torchrun",
-            hint="Everything else in the section may stay: --backend local runs the same job on this machine.",
-        )
+        from core.backends.ray.cluster import connect
+
+        placement = _on_cluster(backend, why, connect(may_start=start))
+    else:
+        placement = _on_this_machine(backend, why, launcher)
+    # What is missing is said now, not after preprocessing.
+    registry().implementation("processor", placement.processor.type)
+    registry().implementation("strategy", placement.strategy.type)
+    registry().implementation("loader", placement.loader.type)
+    return placement
+
+
+def prediction_device(backend: Backend) -> Device:
+    """Where a model is asked for predictions, which happens in this process whatever the type.
+
+    Raises:
+        ConfigError: a GPU is asked for and there is none.
+    """
+    if _kind(backend, external_launcher())[0] == "ray":
+        import torch
+
+        return "cuda" if torch.cuda.is_available() and backend.trainer.use_gpu is not False else "cpu"
+    return _device(backend)
+
+
+def _kind(backend: Backend, launcher: str | None) -> tuple[Literal["local", "ray"], str]:
+    if backend.type == "ray":
+        if launcher is not None:
+            raise ConfigError(
+                f"this process is one of a group that {launcher} started, and Ray starts workers of its own",
+                path="backend.type",
+                found="ray",
+                expected="local, or no launcher",
+                hint=f"Without {launcher}: core train --config …",
+            )
+        return "ray", "backend.type"
+    if backend.type is not None:
+        return "local", "backend.type"
+    if launcher is not None:
+        return "local", f"started by {launcher}"
+    if importlib.util.find_spec("ray") is None:
+        return "local", "Ray is not installed"
+    if os.environ.get("RAY_ADDRESS") != "local" and in_ray_session():
+        return "ray", "this process is connected to a Ray cluster"
+    address = ray_address()
+    if address is None:
+        return "local", "no Ray cluster was found"
+    if answers(address):
+        return "ray", f"a Ray cluster answers at {address}"
+    if os.environ.get("RAY_ADDRESS"):
+        log.warning("RAY_ADDRESS names a cluster that does not answer, %s: running on this machine", address)
+    return "local", f"no Ray cluster answers at {address}"
+
+
+def _on_this_machine(backend: Backend, why: str, launcher: str | None) -> Placement:
     device = _device(backend)
     workers, notes = _workers(backend, launcher, device)
-    strategy = backend.trainer.strategy or _default("strategy", kind if kind in OWN_STRATEGY else _for_workers(workers))
-    if not is_distributed(strategy) and workers > 1:
+    own = backend.type or launcher
+    default = own if own in OWN_STRATEGY else "ddp" if workers > 1 else "single"
+    strategy = backend.trainer.strategy or _default("strategy", str(default))
+    _check_distributed(strategy, workers)
+    retries = backend.trainer.max_retries
+    return Placement(
+        kind="local",
+        why=why,
+        launcher=launcher,
+        workers=workers,
+        strategy=strategy,
+        processor=backend.processor or _default("processor", "pandas"),
+        loader=backend.loader,
+        device=device,
+        retries=0 if retries is None or launcher else retries,
+        notes=tuple(notes + _not_applicable(backend, launcher, strategy)),
+    )
+
+
+def _on_cluster(backend: Backend, why: str, cluster: Cluster) -> Placement:
+    from core.backends.ray.cluster import check_room
+
+    trainer = backend.trainer
+    gpus = int(cluster.total("GPU"))
+    use_gpu = gpus > 0 if trainer.use_gpu is None else trainer.use_gpu
+    workers = trainer.num_workers or (max(1, gpus) if use_gpu else 1)
+    resources = {"CPU": 1.0, **({"GPU": 1.0} if use_gpu else {}), **trainer.resources_per_worker}
+    if bool(resources.get("GPU")) != use_gpu:
+        raise ConfigError(
+            "contradicts `use_gpu`",
+            path="backend.trainer.resources_per_worker.GPU",
+            found=resources.get("GPU"),
+            expected="a number above 0" if use_gpu else "0, or use_gpu: true",
+        )
+    if not any(resources.values()):
+        raise ConfigError(
+            "Ray cannot place a worker that needs nothing",
+            path="backend.trainer.resources_per_worker",
+            found=dict(trainer.resources_per_worker),
+            expected="a part of a CPU at least, such as {CPU: 0.1}",
+        )
+    check_room(cluster, workers, resources)
+    strategy = trainer.strategy or _default("strategy", "ddp")
+    _check_distributed(strategy, workers)
+    dask = registry().usable("processor", "dask")
+    return Placement(
+        kind="ray",
+        why=why,
+        launcher=None,
+        workers=workers,
+        strategy=strategy,
+        processor=backend.processor or _default("processor", "dask" if dask else "pandas"),
+        loader=backend.loader,
+        device="cuda" if use_gpu else "cpu",
+        retries=RAY_RETRIES if trainer.max_retries is None else trainer.max_retries,
+        resources=resources,
+        cluster=cluster,
+    )
+
+
+def _check_distributed(strategy: Selected, workers: int) -> None:
+    if workers > 1 and not is_distributed(strategy):
         raise ConfigError(
             f"strategy {strategy.type!r} runs in one process",
             path="backend.trainer.strategy",
             found=strategy.type,
             expected=f"a strategy for {workers} workers, such as ddp",
         )
-    processor = backend.processor or _default("processor", "pandas")
-    # What is missing is said now, not after preprocessing.
-    registry().implementation("processor", processor.type)
-    registry().implementation("strategy", strategy.type)
-    registry().implementation("loader", backend.loader.type)
-    retries = backend.trainer.max_retries
-    return Placement(
-        launcher=launcher,
-        workers=workers,
-        strategy=strategy,
-        processor=processor,
-        loader=backend.loader,
-        device=device,
-        retries=0 if retries is None or launcher else retries,
-        notes=tuple(notes + _not_applicable(backend, launcher, strategy)),
-    )
 
 
 def _default(kind: Literal["processor", "strategy"], name: str) -> Selected:
@@ -103,11 +217,7 @@ def _default(kind: Literal["processor", "strategy"], name: str) -> Selected:
         raise PluginError([attrs.evolve(error.problems[0], path="backend.type")]) from None
 
 
-def _for_workers(workers: int) -> str:
-    return "ddp" if workers > 1 else "single"
-
-
-def _device(backend: Backend) -> Literal["cpu", "cuda"]:
+def _device(backend: Backend) -> Device:
     import torch
 
     wanted, available = backend.trainer.use_gpu, torch.cuda.is_available()
@@ -122,7 +232,7 @@ def _device(backend: Backend) -> Literal["cpu", "cuda"]:
     return "cuda" if available and wanted is not False else "cpu"
 
 
-def _workers(backend: Backend, launcher: str | None, device: str) -> tuple[int, list[str]]:
+def _workers(backend: Backend, launcher: str | None, device: Device) -> tuple[int, list[str]]:
     import torch
 
     asked = backend.trainer.num_workers

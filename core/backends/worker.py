@@ -7,14 +7,15 @@ import sys
 import threading
 import traceback
 
-from core.backends.workers import Channel, on_interrupt
+from core.backends.interrupts import on_interrupt
+from core.backends.workers import ProcessChannel
 from core.errors import CoreError
 
 
 def main() -> int:
     rank = int(os.environ["RANK"])
-    channel = Channel(rank)
-    job, channel.every_batch = channel.receive()
+    channel = ProcessChannel(rank)
+    job = channel.receive()
 
     from core.training.job import make_strategy, run_job
 
@@ -24,14 +25,14 @@ def main() -> int:
         with on_interrupt(asked.set):
             strategy.start()
             result = run_job(job, strategy, channel, asked.is_set)
-        channel.finish("result", result)
+        channel.send("result", result)
     except CoreError as error:
         print(error, file=sys.stderr, flush=True)
-        channel.finish("error", error)
+        channel.send("error", error)
     except BaseException as error:
         traceback.print_exc()
         sys.stderr.flush()
-        channel.finish("crash", f"failed with {type(error).__name__}: {error}")
+        channel.send("crash", f"failed with {type(error).__name__}: {error}")
         # Leaving the group in order may wait for a worker that is gone.
         os._exit(1)
     strategy.stop()

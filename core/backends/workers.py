@@ -12,20 +12,19 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from multiprocessing.connection import Client, Connection, Listener, wait
 from pathlib import Path
 from typing import Any, cast
 
-from core.errors import CoreError, Interrupted, WorkerFailed
+from core.backends.channel import Channel, Heard, failure
+from core.backends.interrupts import on_interrupt
+from core.errors import Interrupted, WorkerFailed
 from core.training.loop import Report
 
 ADDRESS, KEY = "CORE_WORKER_ADDRESS", "CORE_WORKER_KEY"
 GRACE_SECONDS = 10.0
 """How long the others may take to notice that one has failed, before they are killed."""
-
-LOG_TAIL_LINES = 25
-BATCH_REPORT_SECONDS = 0.1
 
 
 def run_workers(job: Any, count: int, report: Report, logs: Path, *, every_batch: bool = False) -> Any:
@@ -51,8 +50,7 @@ def run_workers(job: Any, count: int, report: Report, logs: Path, *, every_batch
 
 
 def _listen(processes: list[subprocess.Popen[bytes]], connections: list[Connection], report: Report, logs: Path) -> Any:
-    results: dict[int, Any] = {}
-    failures: dict[int, CoreError | str] = {}
+    heard = Heard(report)
     open_ranks = {connection: rank for rank, connection in enumerate(connections)}
     deadline: float | None = None
     while open_ranks:
@@ -62,25 +60,20 @@ def _listen(processes: list[subprocess.Popen[bytes]], connections: list[Connecti
                 kind, content = connection.recv()
             except (EOFError, OSError):
                 del open_ranks[connection]
-                if rank not in results and rank not in failures:
-                    failures[rank] = _cause(processes[rank])
+                if heard.silent(rank):
+                    heard.take(rank, "crash", _cause(processes[rank]))
                 continue
-            if kind == "event":
-                name, details = content
-                report(name, **details)
-            elif kind == "should_stop":
+            if kind == "should_stop":
                 connection.send(report.should_stop())
-            elif kind == "result":
-                results[rank] = content
             else:
-                failures[rank] = content
-        if failures and deadline is None:
+                heard.take(rank, kind, content)
+        if heard.failures and deadline is None:
             deadline = time.monotonic() + GRACE_SECONDS
         if deadline is not None and time.monotonic() > deadline:
             break
-    if failures:
-        raise _failure(failures, logs)
-    return results[0]
+    if heard.failures:
+        raise failure(heard.failures, logs)
+    return heard.results[0]
 
 
 def _cause(process: subprocess.Popen[bytes]) -> str:
@@ -92,21 +85,6 @@ def _cause(process: subprocess.Popen[bytes]) -> str:
         note = " (often the kernel, out of memory)" if name == "SIGKILL" else ""
         return f"was killed by {name}{note}"
     return f"ended with exit status {code}"
-
-
-def _failure(failures: Mapping[int, CoreError | str], logs: Path) -> CoreError:
-    """The error to show: one that was raised on purpose, else the first death that is not the echo of another."""
-    on_purpose = [failure for failure in failures.values() if isinstance(failure, CoreError)]
-    if on_purpose:
-        return on_purpose[0]
-    # A death comes before the errors of the workers that lost their peer.
-    rank = min(failures, key=lambda r: (not str(failures[r]).startswith("was killed"), r))
-    log = logs / f"worker-{rank}.log"
-    with contextlib.suppress(OSError):
-        tail = log.read_text(errors="replace").splitlines()[-LOG_TAIL_LINES:]
-        quoted = "".join(f"\n    | {line}" for line in tail) or "\n    | (empty)"
-        return WorkerFailed(f"worker {rank} {failures[rank]}; the end of its log:{quoted}", path=str(log))
-    return WorkerFailed(f"worker {rank} {failures[rank]}", path=str(log))
 
 
 @contextlib.contextmanager
@@ -158,7 +136,7 @@ def _processes(count: int, logs: Path) -> Iterator[tuple[list[subprocess.Popen[b
 def _accept(listener: Listener, processes: list[subprocess.Popen[bytes]], logs: Path) -> list[Connection]:
     """One connection a worker, in rank order."""
     by_rank: dict[int, Connection] = {}
-    failure: list[BaseException] = []
+    problems: list[BaseException] = []
 
     def accept() -> None:
         try:
@@ -166,7 +144,7 @@ def _accept(listener: Listener, processes: list[subprocess.Popen[bytes]], logs: 
                 connection = listener.accept()
                 by_rank[connection.recv()] = connection
         except BaseException as error:
-            failure.append(error)
+            problems.append(error)
 
     thread = threading.Thread(target=accept, daemon=True)
     thread.start()
@@ -174,9 +152,9 @@ def _accept(listener: Listener, processes: list[subprocess.Popen[bytes]], logs: 
         thread.join(timeout=0.1)
         for rank, process in enumerate(processes):
             if process.poll() is not None and rank not in by_rank:
-                raise _failure({rank: _cause(process)}, logs)
-    if failure:
-        raise failure[0]
+                raise failure({rank: _cause(process)}, logs)
+    if problems:
+        raise problems[0]
     return [by_rank[rank] for rank in range(len(processes))]
 
 
@@ -204,32 +182,6 @@ def _forward_interrupts(processes: list[subprocess.Popen[bytes]]) -> Iterator[th
         yield asked
 
 
-@contextlib.contextmanager
-def on_interrupt(first: Callable[[], None]) -> Iterator[None]:
-    """Run `first` on the first SIGINT or SIGTERM instead of raising; later ones raise KeyboardInterrupt.
-
-    Signals belong to the main thread; elsewhere this does nothing.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    asked = False
-
-    def handle(number: int, frame: Any) -> None:
-        nonlocal asked
-        if asked:
-            raise KeyboardInterrupt
-        asked = True
-        first()
-
-    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
 def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -237,34 +189,21 @@ def _free_port() -> int:
         return port
 
 
-class Channel:
-    """A worker's side: `Report` over the connection to the coordinator."""
+class ProcessChannel(Channel):
+    """A worker's side, over a socket of this machine."""
 
     def __init__(self, rank: int) -> None:
-        self.rank = rank
-        self.every_batch = False
-        self._next_batch = 0.0
+        super().__init__(rank, every_batch=False)
         self._connection = Client(os.environ[ADDRESS], "AF_UNIX", authkey=bytes.fromhex(os.environ.pop(KEY)))
         self._connection.send(rank)
 
     def receive(self) -> Any:
-        return self._connection.recv()
+        """The job."""
+        job, self.every_batch = self._connection.recv()
+        return job
 
-    def finish(self, kind: str, content: Any) -> None:
+    def send(self, kind: str, content: Any) -> None:
         self._connection.send((kind, content))
-
-    def __call__(self, event: str, /, **details: Any) -> None:
-        if self.rank == 0 and self._wanted(event):
-            self._connection.send(("event", (event, details)))
-
-    def _wanted(self, event: str) -> bool:
-        if self.every_batch or event not in ("batch_start", "batch_end"):
-            return True
-        now = time.monotonic()
-        if event == "batch_start" or now < self._next_batch:
-            return False
-        self._next_batch = now + BATCH_REPORT_SECONDS
-        return True
 
     def should_stop(self) -> bool:
         self._connection.send(("should_stop", None))

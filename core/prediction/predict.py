@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from core.backends.placement import Placement, place
+from core.backends.placement import Device, prediction_device
 from core.callbacks import Reporter
 from core.config.sections import Backend
 from core.errors import DataError, ModelError
@@ -63,14 +63,14 @@ def predict(
     Returns:
         The table; with `write`, which gets it part by part, the number of rows instead.
     """
-    placement = place(backend)
-    network = _network(saved, placement)
+    device = prediction_device(backend)
+    network = _network(saved, device)
     tables: list[pa.Table] = []
     append = write or collect(tables)
     index = _index(dataset, index_column)
     rows = 0
     for block in _blocks(saved, dataset, split=split, outputs=False):
-        outputs = _forward(network, block.table, saved, placement.device, batch_size, reporter)
+        outputs = _forward(network, block.table, saved, device, batch_size, reporter)
         append(_table(saved, outputs, block, index, numbered=numbered))
         rows += len(block.rows)
     if write is not None:
@@ -101,14 +101,14 @@ def evaluate(
 
     from core.training.evaluation import score
 
-    placement = place(backend)
-    network = _network(saved, placement)
+    device = prediction_device(backend)
+    network = _network(saved, device)
     features = saved.config.output_features
     tables: list[pa.Table] = []
     gathered: dict[str, list[tuple[Tensor, Tensor]]] = {feature.name: [] for feature in features}
     index = _index(dataset, index_column)
     for block in _blocks(saved, dataset, split=split, outputs=True):
-        outputs = _forward(network, block.table, saved, placement.device, batch_size, reporter)
+        outputs = _forward(network, block.table, saved, device, batch_size, reporter)
         tables.append(_table(saved, outputs, block, index, numbered=numbered))
         scored = torch.from_numpy(block.valid & block.labelled)
         for feature in features:
@@ -128,7 +128,7 @@ def evaluate(
     return Evaluation(metrics=score(whole, features, saved.metadata), rows=rows, predictions=pa.concat_tables(tables))
 
 
-def _network(saved: SavedModel, placement: Placement) -> torch.nn.Module:
+def _network(saved: SavedModel, device: Device) -> torch.nn.Module:
     from core.model import build
 
     network = build(saved.config, saved.metadata)
@@ -140,7 +140,7 @@ def _network(saved: SavedModel, placement: Placement) -> torch.nn.Module:
             path=str(saved.path / WEIGHTS),
             hint="Copy the model folder again, or train it again.",
         ) from error
-    return network.to(placement.device).eval()
+    return network.to(device).eval()
 
 
 def _blocks(saved: SavedModel, dataset: Any, *, split: str, outputs: bool) -> Iterator[EncodedBlock]:

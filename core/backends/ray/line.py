@@ -1,0 +1,78 @@
+"""A line between the workers of a cluster and the process that asked for the job, wherever each of them is.
+
+The driver may be no node of the cluster, so it can call and cannot be called: both sides call an actor that holds their
+messages.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from typing import Any, NamedTuple
+
+
+class Message(NamedTuple):
+    """What a worker said; `number` is set where it waits for an answer."""
+
+    rank: int
+    kind: str
+    content: Any
+    number: int | None
+
+
+class Raised(NamedTuple):
+    """An answer that is an exception."""
+
+    error: BaseException
+
+
+class Line:
+    """The actor. Its methods run side by side in one event loop."""
+
+    def __init__(self) -> None:
+        self._messages: asyncio.Queue[Message] = asyncio.Queue()
+        self._waiting: dict[int, asyncio.Future[Any]] = {}
+        self._numbers = itertools.count()
+        self._order = ""
+        self._given = asyncio.Event()
+
+    # The workers' side.
+
+    async def tell(self, rank: int, kind: str, content: Any) -> None:
+        """Leave a message."""
+        self._messages.put_nowait(Message(rank, kind, content, None))
+
+    async def ask(self, rank: int, kind: str, content: Any) -> Any:
+        """Leave a message and wait for its answer."""
+        number = next(self._numbers)
+        answer = self._waiting[number] = asyncio.get_running_loop().create_future()
+        self._messages.put_nowait(Message(rank, kind, content, number))
+        return await answer
+
+    async def order(self, after: str) -> str:
+        """What the driver wants next, once it is another than `after`: `stop` after this step, or `die` at once."""
+        while self._order == after:
+            self._given.clear()
+            await self._given.wait()
+        return self._order
+
+    # The driver's side.
+
+    async def take(self, seconds: float) -> list[Message]:
+        """The messages there are, waiting up to `seconds` for the first."""
+        try:
+            messages = [await asyncio.wait_for(self._messages.get(), seconds)]
+        except TimeoutError:
+            return []
+        while not self._messages.empty():
+            messages.append(self._messages.get_nowait())
+        return messages
+
+    async def answer(self, number: int, value: Any) -> None:
+        """Answer the question of that number."""
+        self._waiting.pop(number).set_result(value)
+
+    async def give(self, order: str) -> None:
+        """Give an order to all workers."""
+        self._order = order
+        self._given.set()

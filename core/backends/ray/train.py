@@ -1,0 +1,220 @@
+"""One attempt to train on a Ray cluster: a group of workers from Ray Train, heard over the line."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+import shutil
+import socket
+import tempfile
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray.train import FailureConfig, RunConfig, ScalingConfig
+from ray.train.backend import Backend, BackendConfig
+from ray.train.v2.api.config import LoggingConfig
+from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
+from ray.train.v2.api.exceptions import ControllerError, WorkerGroupError
+
+from core.backends.channel import Heard, failure
+from core.backends.interrupts import on_interrupt
+from core.backends.ray import files
+from core.backends.ray.cluster import wait_for_room
+from core.backends.ray.line import Line, Message, Raised
+from core.backends.ray.worker import work
+from core.callbacks import Reporter
+from core.errors import Interrupted, WorkerFailed
+from core.training.checkpoint import Progress
+from core.training.job import Job
+
+LISTEN_SECONDS = 0.5
+END_SECONDS = 15.0
+"""How long a group that was told to die may take."""
+
+
+def run_on_cluster(job: Job, workers: int, resources: Mapping[str, float], reporter: Reporter, logs: Path) -> Progress:
+    """Run `job` once on `workers` workers of the cluster that this process is connected to.
+
+    Raises:
+        CoreError: what a worker raised.
+        WorkerFailed: a worker died, or raised anything else. Its log, which `logs` keeps, is quoted.
+    """
+    wait_for_room(workers, resources)
+    logs.mkdir(parents=True, exist_ok=True)
+    line: Any = ray.remote(num_cpus=0, max_concurrency=10_000, **_on_this_node())(Line).remote()
+    attempt = _Attempt(functools.partial(work, job, line, reporter.every_batch), workers, resources)
+    heard = Heard(reporter)
+    try:
+        stop = threading.Event()
+        with on_interrupt(stop.set):
+            attempt.start()
+            told = False
+            while attempt.is_alive():
+                _listen(line, heard, logs)
+                if stop.is_set() and not told:
+                    told = True
+                    line.give.remote("stop")
+            _listen(line, heard, logs, seconds=0.0)
+            return _outcome(attempt.error, heard, logs, stopped=stop.is_set())
+    finally:
+        if attempt.is_alive():
+            line.give.remote("die")
+            attempt.join(timeout=END_SECONDS)
+        ray.kill(line)
+
+
+class _Attempt(threading.Thread):
+    """`fit` in a thread of its own: this process goes on listening, and keeps its own handling of signals."""
+
+    def __init__(self, function: Any, workers: int, resources: Mapping[str, float]) -> None:
+        super().__init__(name="core-ray-train", daemon=True)
+        self.error: Exception | None = None
+        self._storage = tempfile.mkdtemp(prefix="core-ray-")  # Ray Train wants a place; nothing is kept in it
+        self._trainer = DataParallelTrainer(
+            function,
+            backend_config=Rendezvous(),
+            scaling_config=ScalingConfig(
+                num_workers=workers, use_gpu=bool(resources.get("GPU")), resources_per_worker=dict(resources)
+            ),
+            run_config=RunConfig(
+                name="core",
+                storage_path=self._storage,
+                # Restarts are the caller's: an error of the user's is none to try again.
+                failure_config=FailureConfig(max_failures=0, max_preemption_failures=0),
+                logging_config=LoggingConfig(log_level="ERROR"),
+            ),
+        )
+
+    def run(self) -> None:
+        try:
+            self._trainer.fit()
+        except Exception as error:
+            self.error = error
+        finally:
+            shutil.rmtree(self._storage, ignore_errors=True)
+
+
+class Rendezvous(BackendConfig):  # type: ignore[misc]
+    """Gives workers the variables that every launcher gives; their strategy joins the group by itself."""
+
+    @property
+    def backend_cls(self) -> type[Backend]:
+        return _Rendezvous
+
+
+class _Rendezvous(Backend):  # type: ignore[misc]
+    share_cuda_visible_devices = True  # a worker takes the device of its LOCAL_RANK
+
+    def on_start(self, worker_group: Any, backend_config: BackendConfig) -> None:
+        host, port = worker_group.execute_single(0, _address)
+        places = worker_group.execute(_node)
+        several = len(set(places)) > 1
+        for rank, node in enumerate(places):
+            worker_group.execute_single(
+                rank,
+                _set_environment,
+                {
+                    "RANK": str(rank),
+                    "WORLD_SIZE": str(len(places)),
+                    "LOCAL_RANK": str(places[:rank].count(node)),
+                    "LOCAL_WORLD_SIZE": str(places.count(node)),
+                    "MASTER_ADDR": host,
+                    "MASTER_PORT": str(port),
+                },
+                several,
+            )
+
+
+def _address() -> tuple[str, int]:
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        return ray.util.get_node_ip_address(), probe.getsockname()[1]
+
+
+def _node() -> str:
+    return str(ray.get_runtime_context().get_node_id())
+
+
+def _set_environment(variables: dict[str, str], several_nodes: bool) -> None:
+    os.environ.update(variables)
+    if several_nodes and (interface := _interface(ray.util.get_node_ip_address())):
+        # By itself gloo takes the address that the host's name resolves to, which is often the loopback's.
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
+
+
+def _interface(address: str) -> str | None:
+    """The network interface that has an address."""
+    import psutil
+
+    for name, addresses in psutil.net_if_addrs().items():
+        if any(entry.address == address for entry in addresses):
+            return str(name)
+    return None
+
+
+def _on_this_node() -> dict[str, Any]:
+    """Options that put an actor beside this process, where this process is on a node of the cluster."""
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    if ray.util.client.ray.is_connected():
+        return {}
+    node = ray.get_runtime_context().get_node_id()
+    return {"scheduling_strategy": NodeAffinitySchedulingStrategy(node, soft=False)}
+
+
+def _listen(line: Any, heard: Heard, logs: Path, seconds: float = LISTEN_SECONDS) -> None:
+    try:
+        messages: list[Message] = ray.get(line.take.remote(seconds))
+    except ray.exceptions.RayActorError as error:
+        raise WorkerFailed(f"the line to the workers broke: {error}") from error
+    for message in messages:
+        if message.kind == "log":
+            with open(logs / f"worker-{message.rank}.log", "ab") as log:
+                log.write(message.content)
+        elif message.number is not None:
+            line.answer.remote(message.number, _answer(message, heard))
+        else:
+            heard.take(message.rank, message.kind, message.content)
+
+
+def _answer(message: Message, heard: Heard) -> Any:
+    try:
+        if message.kind == "should_stop":
+            return heard.report.should_stop()
+        return files.serve(*message.content)
+    except OSError as error:
+        return Raised(error)
+
+
+def _outcome(error: Exception | None, heard: Heard, logs: Path, *, stopped: bool) -> Progress:
+    """The result of worker 0, or the error to show."""
+    if error is None:
+        progress: Progress = heard.results[0]
+        return progress
+    if isinstance(error, WorkerGroupError):
+        for rank, reason in error.worker_failures.items():
+            if heard.silent(rank):
+                heard.take(rank, "crash", _death(reason))
+    if heard.failures:
+        raise failure(heard.failures, logs)
+    if stopped:
+        raise Interrupted("stopped before training had begun")
+    cause = error.controller_failure if isinstance(error, ControllerError) else error
+    raise WorkerFailed(f"Ray could not start the workers: {cause}") from error
+
+
+def _death(reason: BaseException) -> str:
+    """Of a worker that could not say itself what happened."""
+    cause = getattr(reason, "cause", None) or reason
+    if isinstance(cause, ray.exceptions.OutOfMemoryError):
+        return f"was killed by Ray, out of memory: {cause}"
+    if isinstance(cause, ray.exceptions.RayActorError):
+        return f"was killed, or its node was lost: {cause}"
+    return f"failed with {type(cause).__name__}: {cause}"
+
+
+logging.getLogger("ray.train").setLevel(logging.ERROR)

@@ -1,0 +1,134 @@
+"""What a worker on a Ray cluster runs, inside Ray Train."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import attrs
+
+from core.backends.channel import Channel
+from core.backends.ray.files import use, within_reach
+from core.backends.ray.line import Raised
+from core.data.processed import MANIFEST
+from core.errors import CoreError
+from core.storage import Location
+
+LOG_BYTES = 1 << 16
+
+
+class LineChannel(Channel):
+    """A worker's side, over the line."""
+
+    def __init__(self, rank: int, line: Any, *, every_batch: bool) -> None:
+        super().__init__(rank, every_batch=every_batch)
+        self._line = line
+
+    def send(self, kind: str, content: Any) -> None:
+        self._line.tell.remote(self.rank, kind, content)
+
+    def ask(self, kind: str, content: Any = None) -> Any:
+        import ray
+
+        answer = ray.get(self._line.ask.remote(self.rank, kind, content))
+        if isinstance(answer, Raised):
+            raise answer.error
+        return answer
+
+    def should_stop(self) -> bool:
+        return bool(self.ask("should_stop"))
+
+    def finish(self, kind: str, content: Any) -> None:
+        """Tell how it ended, and wait until that is with the line: this process may end next."""
+        import ray
+
+        ray.get(self._line.tell.remote(self.rank, kind, content))
+
+
+def work(job: Any, line: Any, every_batch: bool) -> None:
+    """Train as one of the group that Ray Train started; the environment says which.
+
+    Raises:
+        Exception: whatever ended it, so that Ray Train ends the others. The driver has been told.
+    """
+    channel = LineChannel(int(os.environ["RANK"]), line, every_batch=every_batch)
+    asked = threading.Event()
+    threading.Thread(target=_obey, args=(line, asked), daemon=True).start()
+    with _output_to(channel):
+        try:
+            from core.training.job import make_strategy, run_job
+
+            use(channel.ask)
+            job = _in_reach(job, channel.ask)
+            strategy = make_strategy(job.strategy, job.device)
+            strategy.start()
+            result = run_job(job, strategy, channel, asked.is_set)
+            channel.finish("result", result)
+        except CoreError as error:
+            print(error, file=sys.stderr, flush=True)
+            channel.finish("error", error)
+            raise
+        except Exception as error:
+            traceback.print_exc()
+            sys.stderr.flush()
+            channel.finish("crash", f"failed with {type(error).__name__}: {error}")
+            raise
+        strategy.stop()
+
+
+def _in_reach(job: Any, ask: Callable[[str, Any], Any]) -> Any:
+    """The job with its places as this worker can reach them."""
+    url, options = job.processed
+    processed = within_reach(Location(url, options), MANIFEST, ask)
+    weights = job.initial_weights
+    return attrs.evolve(
+        job,
+        processed=(processed.url, dict(processed.options)),
+        run_folder=within_reach(job.run_folder, "description.json", ask),
+        initial_weights=weights and within_reach(weights, "metadata.json", ask),
+    )
+
+
+def _obey(line: Any, asked: threading.Event) -> None:
+    import ray
+
+    order = ""
+    while True:
+        try:
+            order = ray.get(line.order.remote(order))
+        except ray.exceptions.RayError:  # the driver is gone, and Ray ends this process too
+            return
+        if order == "die":
+            os._exit(1)
+        asked.set()
+
+
+@contextlib.contextmanager
+def _output_to(channel: Channel) -> Iterator[None]:
+    """What this process and its libraries write to stdout and stderr goes to the driver, which keeps the log."""
+    reader, writer = os.pipe()
+    kept = {number: os.dup(number) for number in (1, 2)}
+
+    def pass_on() -> None:
+        while data := os.read(reader, LOG_BYTES):
+            channel.send("log", data)
+
+    thread = threading.Thread(target=pass_on, daemon=True)
+    for number in kept:
+        os.dup2(writer, number)
+    os.close(writer)
+    thread.start()
+    try:
+        yield
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        for number, before in kept.items():
+            os.dup2(before, number)
+            os.close(before)
+        thread.join(timeout=5)  # a child of this process may hold the pipe open
