@@ -225,6 +225,12 @@ class StrategyConformance:
                 assert summed.equal(whole), f"sum of {tensor.dtype}: {summed.tolist()}, not {whole.tolist()}"
                 assert sent.equal(tensor), f"broadcast of {tensor.dtype}: {sent.tolist()}, not {tensor.tolist()}"
 
+    def test_a_worker_that_has_left_its_group_ends(self, launcher: Launcher, world_size: int, tmp_path: Path) -> None:
+        work = self.work(functools.partial(train, plan=Plan(steps=[Step()])))
+
+        for ending in launcher.launch(work, world_size, tmp_path, limit_s=self.limit_s, teardown=True):
+            assert ending.status == 0, ending.log
+
     @pytest.mark.parametrize("how", ["raises", "sleeps"])
     def test_no_worker_waits_longer_than_its_timeout(self, launcher: Launcher, tmp_path: Path, how: Any) -> None:
         world_size = max(self.world_sizes)
@@ -234,7 +240,9 @@ class StrategyConformance:
         work = self.work(functools.partial(train, plan=plan), timeout_s=FAULT_TIMEOUT_S)
         allowed = FAULT_TIMEOUT_S + FAULT_MARGIN_S
 
-        endings = launcher.launch(work, world_size, tmp_path, limit_s=2 * allowed, grace_s=allowed)
+        # Who raises ends at once, and the others have `allowed` from then; who sleeps is killed soon after they failed.
+        grace_s = allowed if how == "raises" else 1.0
+        endings = launcher.launch(work, world_size, tmp_path, limit_s=allowed + FAULT_MARGIN_S, grace_s=grace_s)
 
         if how == "raises":
             assert "Broken" in endings[-1].log
@@ -242,9 +250,7 @@ class StrategyConformance:
             assert ending.status, f"worker {rank} went on without worker {world_size - 1}"
             assert not _was_ended(ending), f"worker {rank} was still waiting after {ending.seconds:.0f} s"
 
-    def check_network(
-        self, launcher: Launcher, world_size: int, folder: Path, network: type[torch.nn.Module]
-    ) -> None:
+    def check_network(self, launcher: Launcher, world_size: int, folder: Path, network: type[torch.nn.Module]) -> None:
         """Train `network`, halfway under each strategy in turn, and compare with a single process."""
         whole = Plan(
             network=network,
@@ -300,9 +306,7 @@ class StrategyConformance:
         return cls.results(launcher, world_size, folder, functools.partial(train, plan=plan))
 
     @classmethod
-    def results(
-        cls, launcher: Launcher, world_size: int, folder: Path, task: Callable[[Strategy], Any]
-    ) -> list[Any]:
+    def results(cls, launcher: Launcher, world_size: int, folder: Path, task: Callable[[Strategy], Any]) -> list[Any]:
         """What `task` returns in each worker."""
         return launcher.results(cls.work(task), world_size, folder, limit_s=cls.limit_s)
 

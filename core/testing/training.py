@@ -20,7 +20,7 @@ from core.loader import BatchPlan
 from core.registry import registry
 from core.specs import StrategyOptions
 from core.strategy import Strategy
-from core.training.optimizers import SGD, AdamW, Optimizer
+from core.training.optimizers import SGD, Optimizer
 
 INPUTS, HIDDEN, CLASSES = 5, 7, 3
 """Widths that no number of workers divides."""
@@ -160,6 +160,12 @@ class Broken(Exception):
     """A worker failed because it was told to."""
 
 
+def warm_up() -> None:
+    """Have torch import what it puts off, and find the plugins, so that no worker has to. Starts no thread."""
+    Plan(steps=()).optimizer.build([nn.Parameter(torch.zeros(1))], 1.0).zero_grad()
+    registry()
+
+
 def as_worker(name: str, options: StrategyOptions, device: str, task: Callable[[Strategy], Any]) -> Any:
     """Join the group that the environment names, do `task` and leave."""
     place = torch.device(device, int(os.environ["LOCAL_RANK"])) if device == "cuda" else torch.device(device)
@@ -273,6 +279,4 @@ def exchange(strategy: Strategy) -> list[tuple[Tensor, Tensor]]:
     def mine(tensor: Tensor) -> Tensor:
         return (tensor * (strategy.rank + 1)).to(strategy.device)
 
-    return [
-        (strategy.sum(mine(tensor)).cpu(), strategy.broadcast(mine(tensor)).cpu()) for tensor in [*TENSORS, LARGE]
-    ]
+    return [(strategy.sum(mine(tensor)).cpu(), strategy.broadcast(mine(tensor)).cpu()) for tensor in [*TENSORS, LARGE]]

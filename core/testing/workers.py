@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import gc
 import importlib
 import json
 import os
@@ -63,16 +64,24 @@ class Launcher:
         self._process.communicate()
 
     def launch(
-        self, work: Callable[[], Any], count: int, folder: Path, *, limit_s: float, grace_s: float = 3.0
+        self,
+        work: Callable[[], Any],
+        count: int,
+        folder: Path,
+        *,
+        limit_s: float,
+        grace_s: float = 3.0,
+        teardown: bool = False,
     ) -> list[Ending]:
         """Call `work` in `count` processes that have the variables of a group; what it returns is left in `folder`.
 
         After `limit_s` seconds, or `grace_s` after the first failure, whoever still runs prints where it is and is
-        killed. `work` is pickled.
+        killed. With `teardown` the interpreter of a worker ends as that of a program does, which takes most of a
+        second; without, the process is gone when `work` is done. `work` is pickled.
         """
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "work").write_bytes(pickle.dumps(work))
-        request = {"folder": str(folder), "count": count, "limit_s": limit_s, "grace_s": grace_s}
+        request = {"folder": str(folder), "count": count, "limit_s": limit_s, "grace_s": grace_s, "teardown": teardown}
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps(request) + "\n")
@@ -108,8 +117,11 @@ def _told(ending: Ending) -> str:
 
 def main() -> int:
     """The launcher: a line of JSON in, a line of JSON out for each group. Returns in every worker too."""
-    for module in ("torch", "core.testing.training", *sys.argv[1:]):
-        importlib.import_module(module)
+    from core.testing.training import warm_up
+
+    warm_up()
+    importlib.import_module(sys.argv[1])
+    gc.freeze()  # a worker's collector would copy all of it
     for line in sys.stdin:
         request = json.loads(line)
         folder, count = Path(request["folder"]), request["count"]
@@ -120,14 +132,14 @@ def main() -> int:
         workers = []
         for rank in range(count):
             if (pid := os.fork()) == 0:
-                return _work(folder, rank, count, port)
+                return _work(folder, rank, count, port, teardown=request["teardown"])
             workers.append(pid)
         endings = _wait(workers, started, request["limit_s"], request["grace_s"])
         print(json.dumps(endings), flush=True)
     return 0
 
 
-def _work(folder: Path, rank: int, count: int, port: int) -> int:
+def _work(folder: Path, rank: int, count: int, port: int, *, teardown: bool) -> int:
     log = os.open(folder / f"log-{rank}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     for descriptor in (1, 2):
         os.dup2(log, descriptor)
@@ -147,6 +159,9 @@ def _work(folder: Path, rank: int, count: int, port: int) -> int:
         traceback.print_exc()
         sys.stderr.flush()
         os._exit(1)  # leaving the group in order may wait for a worker that is gone
+    if not teardown:
+        sys.stderr.flush()
+        os._exit(0)
     return 0
 
 
