@@ -25,6 +25,8 @@ SETTINGS = {
     "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.5",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "RAY_USAGE_STATS_ENABLED": "0",
+    # Ray prints on stdout that a worker died, whatever `log_to_driver` says; the job tells why it did.
+    "RAY_DEDUP_LOGS_SKIP_REGEX": ".",
 }
 """Environment of everything Ray starts for a job; what the user has set stays."""
 
@@ -180,12 +182,14 @@ def check_room(cluster: Cluster, workers: int, resources: Resources) -> None:
     asked = ", ".join(f"{amount:g} {name}" for name, amount in resources.items() if amount)
     missing = [name for name, amount in resources.items() if amount > 0 and cluster.total(name) < amount]
     path = f"backend.trainer.resources_per_worker.{missing[0]}" if missing else "backend.trainer.num_workers"
+    if missing == ["GPU"]:
+        path = "backend.trainer.use_gpu"
     raise ConfigError(
         f"{workers} worker{'s' * (workers != 1)} with {asked} each find no place in {cluster}",
         path=path,
         found=resources[missing[0]] if missing else workers,
         expected=f"at most {room} workers of this size" if room else "no more than a node has",
-        hint="A fraction such as resources_per_worker: {CPU: 0.5} lets more workers share a CPU.",
+        hint="" if missing else "A fraction such as resources_per_worker: {CPU: 0.5} lets workers share a CPU.",
     )
 
 

@@ -6,6 +6,7 @@ import contextlib
 import os
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -20,6 +21,8 @@ from core.errors import CoreError
 from core.storage import Location
 
 LOG_BYTES = 1 << 16
+ECHO_SECONDS = 2.0
+"""How long a worker that failed stays: was it the death of another that it met, Ray shall see that one first."""
 
 
 class LineChannel(Channel):
@@ -77,6 +80,7 @@ def work(job: Any, line: Any, every_batch: bool) -> None:
             traceback.print_exc()
             sys.stderr.flush()
             channel.finish("crash", f"failed with {type(error).__name__}: {error}")
+            time.sleep(ECHO_SECONDS)
             raise
         strategy.stop()
 
