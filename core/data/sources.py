@@ -42,6 +42,24 @@ _BLOCK_ROWS = (1 << 15, 1 << 18)
 _GLOB = re.compile(r"[*?\[]")
 
 
+@attrs.frozen
+class FileBlock:
+    """Reads a part of a file.
+
+    Attributes:
+        stored: bytes of the file that the part takes up.
+    """
+
+    file: File
+    part: Any
+    schema: pa.Schema
+    stored: float
+
+    def __call__(self) -> pa.Table:
+        table = format_of(self.file.suffix).read(self.file, self.schema, self.part)
+        return table if table.schema.equals(self.schema) else table.cast(self.schema)
+
+
 @attrs.frozen(kw_only=True)
 class FileSource:
     """Files of one schema, read in the order of their names.
@@ -69,14 +87,18 @@ class FileSource:
 
     def blocks(self, count: int | None) -> list[Callable[[], pa.Table]]:
         """Readers of `count` parts where the files' formats can be cut so; None: of parts of some megabytes."""
+        readers = self.parts(count)
+        return grouped(readers or [self.schema.empty_table], [reader.stored for reader in readers] or [0], count)
+
+    def parts(self, count: int | None) -> list[FileBlock]:
+        """The parts that `blocks` makes readers of: more of them than `count` where there are more files."""
         sizes = [file.size() for file in self.files]
         wanted = sum(sizes) / count if count else block_size(sum(sizes), *_BLOCK_BYTES)
-        readers, weights = [], []
+        found = []
         for file, size in zip(self.files, sizes, strict=True):
             parts = format_of(file.suffix).parts(file, max(1, math.ceil(size / max(wanted, 1))))
-            readers += [functools.partial(_read, file, part, self.schema) for part in parts]
-            weights += [size / len(parts)] * len(parts)
-        return grouped(readers or [self.schema.empty_table], weights or [0], count)
+            found += [FileBlock(file, part, self.schema, size / len(parts)) for part in parts]
+        return found
 
     def fingerprint(self) -> str:
         """A digest of the files' content, in their order."""
@@ -298,8 +320,3 @@ def _common_schema(files: list[File]) -> pa.Schema:
             )
     names = [name for name in first.names if name]
     return pa.schema([(name, common_type([schema.field(name).type for schema in schemas])) for name in names])
-
-
-def _read(file: File, part: Any, schema: pa.Schema) -> pa.Table:
-    table = format_of(file.suffix).read(file, schema, part)
-    return table if table.schema.equals(schema) else table.cast(schema)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import io
+import mmap
 import os
 import zipfile
 import zlib
@@ -13,6 +15,7 @@ from contextlib import contextmanager
 import attrs
 import pyarrow as pa
 
+from core.data.memory import in_megabytes, room, too_large
 from core.errors import DataError
 from core.storage import Location
 
@@ -62,7 +65,11 @@ class File:
 
     def head(self, size: int) -> pa.Buffer:
         """The first `size` bytes, or fewer where there are no more; the same errors."""
-        return self._content(size)
+        if self.compression:
+            return self._content(size)
+        if not (stored := self.size()):
+            raise DataError("the file is empty", path=str(self))
+        return self.span(0, min(size, stored))
 
     def _content(self, size: int | None) -> pa.Buffer:
         buffer = self._stored()
@@ -89,12 +96,9 @@ class File:
 
     def span(self, start: int, stop: int) -> pa.Buffer:
         """The stored bytes from `start` to `stop`; of a file on this machine's disk they are mapped, not read."""
-        path = self.location.local_path
-        if path is None:
+        if self.location.local_path is None:
             return pa.py_buffer(self.location.read_range(start, stop))
-        with pa.memory_map(path) as mapped:
-            mapped.seek(start)
-            return mapped.read_buffer(stop - start)
+        return self._mapped(start, stop)
 
     def chunks(self) -> Iterator[bytes]:
         """The stored bytes, a few megabytes at a time, each but the last up to the end of a line."""
@@ -121,16 +125,20 @@ class File:
 
     @contextmanager
     def opened(self) -> Iterator[pa.NativeFile]:
-        """The content for pyarrow to read here and there; of a remote file it fetches what is asked for.
+        """The content for pyarrow to read here and there; what is asked for is read, and no more.
 
         Raises:
             DataError, StorageError: as `buffer`.
         """
-        if self.location.local_path is not None or self.compression:
+        if self.compression:
             yield pa.BufferReader(self.buffer())
-            return
-        with self.location.open() as file:
-            yield pa.PythonFile(file, mode="r")
+        elif (path := self.location.local_path) is not None:
+            self._refuse_empty()
+            with pa.OSFile(path) as file:
+                yield file
+        else:
+            with self.location.open() as remote:
+                yield pa.PythonFile(remote, mode="r")
 
     def fingerprint(self) -> str:
         """A digest of the content: of the bytes, or of what an object store says of its version."""
@@ -146,16 +154,42 @@ class File:
         return digest.hexdigest()
 
     def _stored(self) -> pa.Buffer:
-        path = self.location.local_path
-        if path is None:
+        if self.location.local_path is None:
+            self.require_room()
             return pa.py_buffer(self.location.read_bytes())
+        if self.compression:
+            self.require_room()
+        return self._mapped(0, self._refuse_empty())
+
+    def _mapped(self, start: int, stop: int) -> pa.Buffer:
+        """A range of a file on this machine's disk, and no more of it: address space may be limited too."""
+        if start == stop:
+            return pa.py_buffer(b"")
+        before = start % mmap.ALLOCATIONGRANULARITY
+        with self.location.open() as file:
+            try:
+                mapped = mmap.mmap(file.fileno(), stop - start + before, access=mmap.ACCESS_READ, offset=start - before)
+            except OSError as error:
+                raise self.damaged(error, "mapped") from None
+        return pa.py_buffer(mapped).slice(before)
+
+    def _refuse_empty(self) -> int:
+        """The size of a file on this machine's disk."""
         with self.location.open() as file:  # for the errors: pyarrow's are less clear
-            if not os.fstat(file.fileno()).st_size:
+            if not (size := os.fstat(file.fileno()).st_size):
                 raise DataError("the file is empty", path=str(self))
-        return pa.memory_map(path).read_buffer()
+        return size
+
+    def require_room(self) -> None:
+        """Raise a DataError where memory cannot hold even the stored bytes, which are less than what they hold."""
+        size, found = self.size(), room()
+        if found is not None and size > found.bytes:
+            raise too_large(str(self), f"the file has {in_megabytes(size)}", found, divisible=False)
 
     def damaged(self, error: Exception, what: str) -> DataError:
-        """The error for content that is not what its suffix says."""
+        """The error for content that is not what its suffix says, or that there is no memory for."""
+        if isinstance(error, MemoryError) or getattr(error, "errno", None) == errno.ENOMEM:
+            return too_large(str(self), f"the file has {in_megabytes(self.size())}", room())
         text = str(error).splitlines()[0] if str(error) else type(error).__name__
         return DataError(f"not a readable {what} file: {text}", path=str(self))
 

@@ -26,6 +26,7 @@ def read(file: File, schema: pa.Schema, part: None) -> pa.Table:
 
 
 def _table(file: File) -> pa.Table:
+    file.require_room()
     text = decoded(file.buffer(), str(file))
     try:
         value = json.loads(text)
