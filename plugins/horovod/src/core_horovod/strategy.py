@@ -1,0 +1,175 @@
+"""Horovod as a strategy: each gradient is sent as soon as backward has it, and arrives before the update."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from core.errors import PluginError
+from core.strategy import MakeOptimizer, Strategy
+from core_horovod.build import COMMAND
+from core_horovod.options import HorovodOptions
+
+try:
+    import horovod.torch as hvd
+except Exception as error:  # a build for another torch raises an error of Horovod's, or of the linker
+    raise ImportError(f"{error}\n    To compile Horovod for this torch: {COMMAND}") from error
+if not hvd.gloo_built():
+    raise ImportError(f"this build of Horovod has no Gloo, by which workers meet. To compile it: {COMMAND}")
+
+from core_horovod.objects import broadcast_object
+from core_horovod.rendezvous import rendezvous
+
+POLL_SECONDS = 1e-4
+_WIDER = {torch.bfloat16: torch.float32, torch.uint8: torch.int32, torch.int8: torch.int32, torch.int16: torch.int32}
+"""In which Horovod adds up what it cannot add up as it is."""
+
+
+class Horovod(Strategy):
+    """A replica of the model on each worker.
+
+    Horovod's own DistributedOptimizer is not used: it exchanges after a fixed number of backward passes, where the
+    last batch of an epoch may have fewer, and gives zeros to parameters that no worker used, which would decay them.
+    """
+
+    options: HorovodOptions
+
+    def start(self) -> None:
+        if self.device.type == "cuda":
+            if not (hvd.cuda_built() or hvd.rocm_built()):
+                raise PluginError(
+                    "this build of Horovod exchanges tensors of the CPU only",
+                    path="backend.trainer.use_gpu",
+                    found=True,
+                    expected="false, or a build for GPUs",
+                    hint=f"{COMMAND} --gpu",
+                )
+            torch.cuda.set_device(self.device)
+        launched = "HOROVOD_RANK" in os.environ  # horovodrun has said all there is to know
+        met = contextlib.nullcontext({}) if launched else rendezvous(self.options.timeout_s)
+        with met as variables, _environment(variables | self._settings()):
+            hvd.init()
+            self.sum(torch.zeros(1))  # until all have joined
+        self.rank, self.world_size = hvd.rank(), hvd.size()
+
+    def _settings(self) -> dict[str, str]:
+        """The options as Horovod's variables."""
+        options = self.options
+        settings = {
+            "HOROVOD_GLOO_TIMEOUT_SECONDS": str(math.ceil(options.timeout_s)),
+            "HOROVOD_LOG_LEVEL": os.environ.get("HOROVOD_LOG_LEVEL", "error"),
+        }
+        if options.fusion_threshold_mb is not None:
+            settings["HOROVOD_FUSION_THRESHOLD"] = str(int(options.fusion_threshold_mb * 2**20))
+        if options.cycle_time_ms is not None:
+            settings["HOROVOD_CYCLE_TIME"] = str(options.cycle_time_ms)
+        return settings
+
+    def stop(self) -> None:
+        if hvd.is_initialized():
+            hvd.shutdown()
+
+    def prepare(self, model: nn.Module, make_optimizer: MakeOptimizer) -> nn.Module:
+        self._equalise((*model.parameters(), *model.buffers()))
+        self._compression = getattr(hvd.Compression, self.options.compression)
+        self._names = {parameter: name for name, parameter in model.named_parameters() if parameter.requires_grad}
+        self._sent: dict[nn.Parameter, tuple[int, Any]] = {}
+        self._sending = False
+        if self.world_size > 1:
+            for parameter in self._names:
+                parameter.register_post_accumulate_grad_hook(self._gradient_is_there)
+        return super().prepare(model, make_optimizer)
+
+    @contextlib.contextmanager
+    def microbatch(self, *, last: bool) -> Iterator[None]:
+        self._sending = last
+        try:
+            yield
+        finally:
+            self._sending = False
+
+    def _gradient_is_there(self, parameter: nn.Parameter) -> None:
+        if self._sending:
+            self._send(parameter)
+
+    def _send(self, parameter: nn.Parameter) -> None:
+        content, context = self._compression.compress(parameter.grad)
+        handle = hvd.allreduce_async_(content.contiguous(), name=self._names[parameter], op=hvd.Sum)
+        self._sent[parameter] = handle, context
+
+    def step(self, max_norm: float | None = None) -> Tensor | None:
+        if self.world_size > 1:
+            self._receive()
+        return self.update(max_norm)
+
+    def _receive(self) -> None:
+        """Wait for all gradients. A parameter that some workers did not use gets the others'; unused by all, none."""
+        used = torch.tensor([float(parameter.grad is not None) for parameter in self._names])
+        counting = hvd.allreduce_async_(used, name="core.used", op=hvd.Sum)
+        for parameter in self._names:
+            if parameter not in self._sent:
+                if parameter.grad is None:
+                    parameter.grad = torch.zeros_like(parameter)
+                self._send(parameter)
+        for parameter, workers in zip(self._names, self._wait(counting).tolist(), strict=True):
+            handle, context = self._sent.pop(parameter)
+            total = self._compression.decompress(self._wait(handle), context)
+            if workers:
+                parameter.grad.copy_(total)
+            else:
+                parameter.grad = None
+        self._equalise(self.module.buffers())  # running statistics follow each worker's own rows
+
+    def _equalise(self, tensors: Iterable[Tensor]) -> None:
+        """Give all workers the first one's values."""
+        sent = [(tensor.detach(), self._broadcast(tensor, f"core.{index}")) for index, tensor in enumerate(tensors)]
+        for tensor, handle in sent:
+            tensor.copy_(self._wait(handle).view(tensor.dtype).view(tensor.shape))
+
+    def sum(self, tensor: Tensor) -> Tensor:
+        wide = tensor.to(_WIDER.get(tensor.dtype, tensor.dtype)).contiguous()
+        return self._wait(hvd.allreduce_async_(wide, name="core.sum", op=hvd.Sum)).to(tensor.dtype)
+
+    def broadcast(self, tensor: Tensor) -> Tensor:
+        return self._wait(self._broadcast(tensor, "core.broadcast")).view(tensor.dtype).view(tensor.shape)
+
+    def _broadcast(self, tensor: Tensor, name: str) -> int:
+        # As bytes: Horovod knows neither bfloat16 nor every integer.
+        content = tensor.detach().contiguous().reshape(-1).view(torch.uint8)
+        handle: int = hvd.broadcast_async_(content, root_rank=0, name=name)
+        return handle
+
+    def _wait(self, handle: int) -> Tensor:
+        """What an exchange gives. Horovod's own way to wait has no end, and takes a processor all the while."""
+        deadline = time.monotonic() + self.options.timeout_s
+        while not hvd.poll(handle):
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"a worker took no part in an exchange for {self.options.timeout_s:g} seconds")
+            time.sleep(POLL_SECONDS)
+        received: Tensor = hvd.synchronize(handle)
+        return received
+
+    def load(self, state: dict[str, Any]) -> None:
+        super().load(broadcast_object(state, self))
+
+
+@contextlib.contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Variables that are set while Horovod starts, which is when it reads them."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
