@@ -58,7 +58,7 @@ def forward_split(
 
 def _sum_exactly(strategy: Strategy, targets: Tensor) -> Tensor:
     if targets.dtype == torch.bool:
-        return strategy.sum(targets.to(torch.uint8)).bool()
+        return strategy.sum(targets.int()).bool()  # not bytes, which not every library can add
     return strategy.sum(targets)
 
 

