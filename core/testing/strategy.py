@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import functools
 import json
+import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -53,15 +54,22 @@ FAULT_MARGIN_S = 10.0
 """How much longer than its `timeout_s` a worker may take to notice that another is gone."""
 
 _ADAMW = AdamW(weight_decay=0.1)
-_CURVE = (
-    Step(rows=8, rate=0.02, max_norm=0.4),
-    Step(rows=7, rate=0.02, parts=2),
-    Step(rows=1, rate=0.02, parts=2, max_norm=100.0),
-    Step(rows=8, rate=0.03, parts=3, max_norm=0.4),
-    Step(rows=5, rate=0.03),
-    Step(rows=8, rate=0.01, parts=5, max_norm=0.2),
-) * 2  # uneven shares, shares and micro-batches without rows, with clipping and without, at rates that change
-_HALF = len(_CURVE) // 2
+_HALF = 6
+CURVE = Plan(
+    optimizer=_ADAMW,
+    steps=(
+        Step(rows=8, rate=0.02, max_norm=0.4),
+        Step(rows=7, rate=0.02, parts=2),
+        Step(rows=1, rate=0.02, parts=2, max_norm=100.0),
+        Step(rows=8, rate=0.03, parts=3, max_norm=0.4),
+        Step(rows=5, rate=0.03),
+        Step(rows=8, rate=0.01, parts=5, max_norm=0.2),
+    )
+    * 2,
+    state_before=_HALF,
+    evaluate=True,
+)
+"""Everything together: uneven shares, shares and micro-batches without rows, clipping now and then, changing rates."""
 
 
 class StrategyConformance:
@@ -100,8 +108,7 @@ class StrategyConformance:
     @classmethod
     def curve(cls, launcher: Launcher, world_size: int, tmp_path_factory: pytest.TempPathFactory) -> list[Trained]:
         """A run of everything together, as each worker saw it."""
-        plan = Plan(steps=_CURVE, optimizer=_ADAMW, state_before=_HALF, evaluate=True)
-        return cls.run(launcher, world_size, tmp_path_factory.mktemp("curve"), plan)
+        return cls.run(launcher, world_size, tmp_path_factory.mktemp("curve"), CURVE)
 
     def test_gradients_are_summed_over_workers(self, launcher: Launcher, world_size: int, tmp_path: Path) -> None:
         steps = [Step(rows=rows) for rows in (8, 5, 1, 8)]
@@ -128,7 +135,7 @@ class StrategyConformance:
 
         expected = self.expected(plan)
         for worker in (found, *others):
-            assert worker.norms == pytest.approx(expected.norms, abs=self.tolerance), "the norms that `step` returned"
+            self.assert_close(worker.norms, expected.norms, "the norms that `step` returned")
         self.assert_equal(found.state["model"], expected.state["model"])
 
     def test_the_rate_is_what_param_groups_say_at_each_step(
@@ -144,14 +151,14 @@ class StrategyConformance:
         self.assert_equal(found.state["model"], expected.state["model"])
 
     def test_a_run_has_the_losses_and_norms_of_a_single_process(self, curve: list[Trained]) -> None:
-        expected = self.expected(Plan(steps=_CURVE, optimizer=_ADAMW))
+        expected = self.expected(CURVE)
 
         for worker in curve:
-            assert worker.losses == pytest.approx(expected.losses, abs=self.tolerance)
-            assert worker.norms == pytest.approx(expected.norms, abs=self.tolerance)
+            self.assert_close(worker.losses, expected.losses, "the losses of the steps")
+            self.assert_close(worker.norms, expected.norms, "the norms that `step` returned")
 
     def test_a_run_ends_with_the_weights_of_a_single_process(self, curve: list[Trained]) -> None:
-        expected = self.expected(Plan(steps=_CURVE, optimizer=_ADAMW))
+        expected = self.expected(CURVE)
 
         self.assert_equal(curve[0].state["model"], expected.state["model"])
 
@@ -160,25 +167,29 @@ class StrategyConformance:
             assert worker.outputs.equal(curve[0].outputs), f"worker {rank} computes otherwise than worker 0"
 
     def test_state_is_whole_named_and_on_cpu(self, curve: list[Trained]) -> None:
-        found, expected = curve[0].state, self.expected(Plan(steps=_CURVE, optimizer=_ADAMW)).state
+        found, expected = curve[0].state, self.expected(CURVE).state
 
-        assert {name: _form(tensor) for name, tensor in found["model"].items()} == {
-            name: _form(tensor) for name, tensor in expected["model"].items()
-        }
-        assert {name: _forms(entry) for name, entry in found["optimizer"]["state"].items()} == {
-            name: _forms(entry) for name, entry in expected["optimizer"]["state"].items()
-        }
+        _assert_same(
+            {name: _form(value) for name, value in found["model"].items()},
+            {name: _form(value) for name, value in expected["model"].items()},
+            "the weights",
+        )
+        _assert_same(
+            {name: _forms(entry) for name, entry in found["optimizer"]["state"].items()},
+            {name: _forms(entry) for name, entry in expected["optimizer"]["state"].items()},
+            "the optimiser's state",
+        )
         (group,) = found["optimizer"]["param_groups"]
-        assert group["params"] == expected["optimizer"]["param_groups"][0]["params"]
+        _assert_same(group["params"], expected["optimizer"]["param_groups"][0]["params"], "params of the only group")
         json.dumps(group)  # which is how a checkpoint keeps it
 
     def test_module_has_the_names_of_the_state(self, curve: list[Trained]) -> None:
         for worker in curve:
-            assert worker.names == [name for name, _ in Plain().named_parameters()]
+            _assert_same(worker.names, [name for name, _ in Plain().named_parameters()], "parameters of `module`")
 
     def test_state_is_a_copy(self, curve: list[Trained]) -> None:
         """What was taken halfway is not changed by the steps after it."""
-        expected = self.expected(Plan(steps=_CURVE, optimizer=_ADAMW, state_before=_HALF)).halfway
+        expected = self.expected(CURVE).halfway
 
         assert curve[0].halfway is not None
         assert expected is not None
@@ -186,20 +197,20 @@ class StrategyConformance:
         self.assert_equal(_flat(curve[0].halfway), _flat(expected))
 
     def test_a_single_process_continues_its_state(self, curve: list[Trained]) -> None:
-        rest = Plan(steps=_CURVE[_HALF:], first=_HALF, optimizer=_ADAMW, seed=1, state=curve[0].halfway)
+        rest = _after_halfway(CURVE, curve[0].halfway)
 
         self.assert_continued(self.expected(rest))
 
     def test_it_continues_the_state_of_a_single_process(
         self, launcher: Launcher, world_size: int, tmp_path: Path
     ) -> None:
-        taken = self.expected(Plan(steps=_CURVE, optimizer=_ADAMW, state_before=_HALF)).halfway
-        rest = Plan(steps=_CURVE[_HALF:], first=_HALF, optimizer=_ADAMW, seed=1, state=taken)
+        taken = self.expected(CURVE).halfway
+        rest = _after_halfway(CURVE, taken)
         workers = self.run(launcher, world_size, tmp_path, rest)
 
         for rank, worker in enumerate(workers):
             assert worker.outputs.equal(workers[0].outputs), f"worker {rank} did not load what worker 0 did"
-            self.assert_continued(worker, weights=rank == 0)
+        self.assert_continued(workers[0])
 
     def test_tied_parameters_stay_one(self, launcher: Launcher, world_size: int, tmp_path: Path) -> None:
         self.check_network(launcher, world_size, tmp_path, Tied)
@@ -220,8 +231,8 @@ class StrategyConformance:
         for worker in self.results(launcher, world_size, tmp_path, exchange):
             for tensor, (summed, sent) in zip([*TENSORS, LARGE], worker, strict=True):
                 whole = tensor * (world_size * (world_size + 1) // 2)
-                assert summed.dtype == sent.dtype == tensor.dtype
-                assert summed.shape == sent.shape == tensor.shape
+                for name, given in (("sum", summed), ("broadcast", sent)):
+                    _assert_same(_form(given), _form(tensor), f"shape, type and place of what {name} gives")
                 assert summed.equal(whole), f"sum of {tensor.dtype}: {summed.tolist()}, not {whole.tolist()}"
                 assert sent.equal(tensor), f"broadcast of {tensor.dtype}: {sent.tolist()}, not {tensor.tolist()}"
 
@@ -260,38 +271,47 @@ class StrategyConformance:
             evaluate=network is not Branching,
         )
         (found, *_) = self.run(launcher, world_size, folder / "whole", whole)
-        expected = self.expected(attrs.evolve(whole, evaluate=False))
-        assert found.losses == pytest.approx(expected.losses, abs=self.tolerance)
-        assert found.norms == pytest.approx(expected.norms, abs=self.tolerance)
-        assert found.names == expected.names
+        expected = self.expected(whole)
+        _assert_same(found.names, expected.names, "parameters of `module`")
         self.assert_equal(_flat(found.state), _flat(expected.state))
+        self.assert_close(found.losses, expected.losses, "the losses of the steps")
+        self.assert_close(found.norms, expected.norms, "the norms that `step` returned")
 
-        rest = attrs.evolve(whole, steps=whole.steps[2:], first=2, seed=1, state=expected.halfway, state_before=None)
+        rest = _after_halfway(whole, expected.halfway)
         (continued, *_) = self.run(launcher, world_size, folder / "rest", rest)
         self.assert_equal(_flat(continued.state), _flat(expected.state))
-        self.assert_equal(_flat(self.expected(attrs.evolve(rest, state=found.halfway)).state), _flat(expected.state))
+        self.assert_equal(_flat(self.expected(_after_halfway(whole, found.halfway)).state), _flat(expected.state))
 
-    def assert_continued(self, found: Trained, *, weights: bool = True) -> None:
+    def assert_continued(self, found: Trained) -> None:
         """`found` is the second half of the run that nothing interrupted."""
-        whole = self.expected(Plan(steps=_CURVE, optimizer=_ADAMW))
-        assert found.losses == pytest.approx(whole.losses[_HALF:], abs=self.tolerance)
-        if weights:
-            self.assert_equal(_flat(found.state), _flat(whole.state))
+        whole = self.expected(CURVE)
+        self.assert_close(found.losses, whole.losses[_HALF:], "the losses of the steps after it continued")
+        self.assert_equal(_flat(found.state), _flat(whole.state))
 
     def assert_equal(
         self, found: Mapping[str, Tensor], expected: Mapping[str, Tensor], mistakes: Mapping[str, Trained] | None = None
     ) -> None:
-        """Equal within `tolerance`; if not, the mistake whose weights they are is named."""
-        assert found.keys() == expected.keys()
-        far = {name: _distance(found[name], tensor) for name, tensor in expected.items()}
-        far = {name: distance for name, distance in far.items() if not distance <= self.tolerance}
-        if not far:
-            return
-        for mistake, trained in (mistakes or {}).items():
-            weights = trained.state["model"]
-            if all(_distance(found[name], tensor) <= self.tolerance for name, tensor in weights.items()):
-                raise AssertionError(mistake)
-        raise AssertionError(f"away from the values of a single process: {far}")
+        """Weights are equal within `tolerance`; if not, the mistake that would give them is named."""
+        try:
+            self.assert_close(found, expected, "away from the values of a single process")
+        except AssertionError:
+            for mistake, trained in (mistakes or {}).items():
+                if self.is_close(found, trained.state["model"]):
+                    raise AssertionError(mistake) from None
+            raise
+
+    def is_close(self, found: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> bool:
+        try:
+            self.assert_close(found, expected, "")
+        except AssertionError:
+            return False
+        return True
+
+    def assert_close(self, found: Any, expected: Any, what: str) -> None:
+        """Numbers or tensors are equal within `tolerance`."""
+        torch.testing.assert_close(
+            found, expected, rtol=0, atol=self.tolerance, check_dtype=False, msg=lambda told: f"{what}: {told}"
+        )
 
     @classmethod
     def expected(cls, plan: Plan, world_size: int = 1) -> Trained:
@@ -313,15 +333,26 @@ class StrategyConformance:
     @classmethod
     def work(cls, task: Callable[[Strategy], Any], **options: Any) -> Callable[[], Any]:
         """What a worker does to do `task`; `options` are added to the strategy's."""
-        made, problems = structure({**cls.options, **options}, registry().spec("strategy", cls.strategy).options)
-        assert not problems, problems
+        wanted: type[StrategyOptions] = registry().spec("strategy", cls.strategy).options
+        made, problems = structure({**cls.options, **options}, wanted)
+        assert made is not None, problems
         return functools.partial(as_worker, cls.strategy, made, cls.device, task)
 
 
-def _was_ended(ending: Ending) -> bool:
-    import signal
+def _after_halfway(plan: Plan, state: dict[str, Any] | None) -> Plan:
+    """The rest of a run from `state` on, in a network that starts with other weights."""
+    assert plan.state_before is not None
+    steps = plan.steps[plan.state_before :]
+    return attrs.evolve(plan, steps=steps, first=plan.state_before, seed=1, state=state, state_before=None)
 
+
+def _was_ended(ending: Ending) -> bool:
     return ending.status == -signal.SIGABRT and "Fatal Python error: Aborted" in ending.log
+
+
+def _assert_same(found: object, expected: object, what: str) -> None:
+    # pytest explains the assertions of test modules alone, and this is none.
+    assert found == expected, f"{what}: {found}, not {expected}"
 
 
 def _form(tensor: Any) -> tuple[Any, ...]:
@@ -342,9 +373,3 @@ def _flat(state: Mapping[str, Any]) -> dict[str, Tensor]:
         for key, value in entry.items()
     }
     return {**state["model"], **kept}
-
-
-def _distance(found: Tensor, expected: Tensor) -> float:
-    if found.shape != expected.shape:
-        return float("inf")
-    return float((found.double() - expected.double()).abs().max()) if found.numel() else 0.0
