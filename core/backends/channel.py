@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -73,18 +73,21 @@ class Heard:
         """Whether the worker has not said how it ended."""
         return rank not in self.results and rank not in self.failures
 
-
-def failure(failures: Mapping[int, CoreError | str], logs: Path) -> CoreError:
-    """The error to show: one that was raised on purpose, else the first death that is not the echo of another."""
-    on_purpose = [failure for failure in failures.values() if isinstance(failure, CoreError)]
-    if on_purpose:
-        return on_purpose[0]
-    # A death comes before the errors of the workers that lost their peer.
-    rank = min(failures, key=lambda r: (not str(failures[r]).startswith("was killed"), r))
-    log = logs / f"worker-{rank}.log"
-    try:
-        tail = log.read_text(errors="replace").splitlines()[-LOG_TAIL_LINES:]
-    except OSError:
-        return WorkerFailed(f"worker {rank} {failures[rank]}", path=str(log))
-    quoted = "".join(f"\n    | {line}" for line in tail) or "\n    | (empty)"
-    return WorkerFailed(f"worker {rank} {failures[rank]}; the end of its log:{quoted}", path=str(log))
+    def failure(self, workers: int, logs: Path) -> CoreError:
+        """The error to show: one that was raised on purpose, else the first death that is not the echo of another."""
+        on_purpose = [failure for failure in self.failures.values() if isinstance(failure, CoreError)]
+        if on_purpose:
+            return on_purpose[0]
+        # A death comes before the errors of the workers that lost their peer.
+        rank = min(self.failures, key=lambda r: (not str(self.failures[r]).startswith("was killed"), r))
+        message = f"worker {rank} {self.failures[rank]}"
+        waited_for = [str(other) for other in range(workers) if self.silent(other)]
+        if waited_for and re.search("time(d )?out", message, re.IGNORECASE):
+            message += f"; nothing was heard of worker {', '.join(waited_for)}, which hung or was stopped"
+        log = logs / f"worker-{rank}.log"
+        try:
+            tail = log.read_text(errors="replace").splitlines()[-LOG_TAIL_LINES:]
+        except OSError:
+            return WorkerFailed(message, path=str(log))
+        quoted = "".join(f"\n    | {line}" for line in tail) or "\n    | (empty)"
+        return WorkerFailed(f"{message}; the end of its log:{quoted}", path=str(log))

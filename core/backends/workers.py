@@ -17,8 +17,9 @@ from multiprocessing.connection import Client, Connection, Listener, wait
 from pathlib import Path
 from typing import Any, cast
 
-from core.backends.channel import Channel, Heard, failure
+from core.backends.channel import Channel, Heard
 from core.backends.interrupts import on_interrupt
+from core.callbacks import Reporter
 from core.errors import Interrupted, WorkerFailed
 from core.training.loop import Report
 
@@ -72,7 +73,7 @@ def _listen(processes: list[subprocess.Popen[bytes]], connections: list[Connecti
         if deadline is not None and time.monotonic() > deadline:
             break
     if heard.failures:
-        raise failure(heard.failures, logs)
+        raise heard.failure(len(processes), logs)
     return heard.results[0]
 
 
@@ -152,7 +153,7 @@ def _accept(listener: Listener, processes: list[subprocess.Popen[bytes]], logs: 
         thread.join(timeout=0.1)
         for rank, process in enumerate(processes):
             if process.poll() is not None and rank not in by_rank:
-                raise failure({rank: _cause(process)}, logs)
+                raise Heard(Reporter(), failures={rank: _cause(process)}).failure(0, logs)
     if problems:
         raise problems[0]
     return [by_rank[rank] for rank in range(len(processes))]

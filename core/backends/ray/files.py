@@ -86,25 +86,36 @@ class _File(AbstractBufferedFile):  # type: ignore[misc]
 
 def serve(method: str, path: str, *arguments: Any) -> Any:
     """The driver's side: do what a worker asked for."""
-    files = LocalFileSystem()
-    if method == "read":
-        start, count = arguments
-        with open(path, "rb") as file:
-            file.seek(start)
-            return file.read(count)
-    if method == "write":
-        content, mode = arguments
-        with open(path, mode) as file:
-            file.write(content)
-    elif method == "rename":
-        os.replace(path, arguments[0])
-    elif method == "makedirs":
-        os.makedirs(path, exist_ok=True)
-    elif method == "remove":
-        shutil.rmtree(path) if os.path.isdir(path) else os.remove(path)
+    return _METHODS[method](path, *arguments)
+
+
+def _read(path: str, start: int, count: int) -> bytes:
+    with open(path, "rb") as file:
+        file.seek(start)
+        return file.read(count)
+
+
+def _write(path: str, content: bytes, mode: str) -> None:
+    with open(path, mode) as file:
+        file.write(content)
+
+
+def _remove(path: str) -> None:
+    if os.path.isdir(path):
+        shutil.rmtree(path)
     else:
-        return getattr(files, {"ls": "ls", "info": "info"}[method])(path)
-    return None
+        os.remove(path)
+
+
+_METHODS: dict[str, Callable[..., Any]] = {
+    "ls": lambda path: LocalFileSystem().ls(path, detail=True),
+    "info": lambda path: LocalFileSystem().info(path),
+    "makedirs": lambda path: os.makedirs(path, exist_ok=True),
+    "read": _read,
+    "write": _write,
+    "rename": os.replace,
+    "remove": _remove,
+}
 
 
 def use(ask: Ask) -> None:

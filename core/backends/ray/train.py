@@ -20,7 +20,7 @@ from ray.train.v2.api.config import LoggingConfig
 from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
 from ray.train.v2.api.exceptions import ControllerError, WorkerGroupError
 
-from core.backends.channel import Heard, failure
+from core.backends.channel import Heard
 from core.backends.interrupts import on_interrupt
 from core.backends.ray import files
 from core.backends.ray.cluster import wait_for_room
@@ -59,7 +59,7 @@ def run_on_cluster(job: Job, workers: int, resources: Mapping[str, float], repor
                     told = True
                     line.give.remote("stop")
             _listen(line, heard, logs, seconds=0.0)
-            return _outcome(attempt.error, heard, logs, stopped=stop.is_set())
+            return _outcome(attempt.error, heard, workers, logs, stopped=stop.is_set())
     finally:
         if attempt.is_alive():
             line.give.remote("die")
@@ -190,7 +190,7 @@ def _answer(message: Message, heard: Heard) -> Any:
         return Raised(error)
 
 
-def _outcome(error: Exception | None, heard: Heard, logs: Path, *, stopped: bool) -> Progress:
+def _outcome(error: Exception | None, heard: Heard, workers: int, logs: Path, *, stopped: bool) -> Progress:
     """The result of worker 0, or the error to show."""
     if error is None:
         progress: Progress = heard.results[0]
@@ -200,7 +200,7 @@ def _outcome(error: Exception | None, heard: Heard, logs: Path, *, stopped: bool
             if heard.silent(rank):
                 heard.take(rank, "crash", _death(reason))
     if heard.failures:
-        raise failure(heard.failures, logs)
+        raise heard.failure(workers, logs)
     if stopped:
         raise Interrupted("stopped before training had begun")
     cause = error.controller_failure if isinstance(error, ControllerError) else error
