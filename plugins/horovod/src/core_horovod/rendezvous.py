@@ -15,7 +15,7 @@ from datetime import timedelta
 
 import psutil
 from horovod.runner.http.http_server import RendezvousServer
-from torch import distributed
+from torch.distributed.rendezvous import rendezvous as find_store
 
 from core_horovod.slots import slots
 
@@ -23,7 +23,7 @@ from core_horovod.slots import slots
 @contextlib.contextmanager
 def rendezvous(timeout_s: float) -> Iterator[dict[str, str]]:
     """The variables with which Horovod joins the group; every worker must have joined when the block is left."""
-    store, rank, size = next(distributed.rendezvous("env://", timeout=timedelta(seconds=timeout_s)))
+    store, rank, size = next(find_store("env://", timeout=timedelta(seconds=timeout_s)))
     master = socket.gethostbyname(os.environ["MASTER_ADDR"])
     store.set(f"horovod/{rank}", json.dumps([socket.gethostname(), _address_towards(master)]))
     workers = [json.loads(store.get(f"horovod/{other}")) for other in range(size)]

@@ -42,22 +42,28 @@ class Horovod(Strategy):
     options: HorovodOptions
 
     def start(self) -> None:
-        if self.device.type == "cuda":
-            if not (hvd.cuda_built() or hvd.rocm_built()):
-                raise PluginError(
-                    "this build of Horovod exchanges tensors of the CPU only",
-                    path="backend.trainer.use_gpu",
-                    found=True,
-                    expected="false, or a build for GPUs",
-                    hint=f"{COMMAND} --gpu",
-                )
-            torch.cuda.set_device(self.device)
         launched = "HOROVOD_RANK" in os.environ  # horovodrun has said all there is to know
-        met = contextlib.nullcontext({}) if launched else rendezvous(self.options.timeout_s)
-        with met as variables, _environment(variables | self._settings()):
+        if self.device.type == "cuda":
+            self._take_device(os.environ["HOROVOD_LOCAL_RANK"] if launched else None)
+        with contextlib.ExitStack() as stack:
+            variables = {} if launched else stack.enter_context(rendezvous(self.options.timeout_s))
+            stack.enter_context(_environment(variables | self._settings()))
             hvd.init()
             self.sum(torch.zeros(1))  # until all have joined
         self.rank, self.world_size = hvd.rank(), hvd.size()
+
+    def _take_device(self, index: str | None) -> None:
+        if not (hvd.cuda_built() or hvd.rocm_built()):
+            raise PluginError(
+                "this build of Horovod exchanges tensors of the CPU only",
+                path="backend.trainer.use_gpu",
+                found=True,
+                expected="false, or a build for GPUs",
+                hint=f"{COMMAND} --gpu",
+            )
+        if index is not None:  # horovodrun names it otherwise than other launchers do
+            self.device = torch.device("cuda", int(index))
+        torch.cuda.set_device(self.device)
 
     def _settings(self) -> dict[str, str]:
         """The options as Horovod's variables."""
@@ -84,7 +90,7 @@ class Horovod(Strategy):
         self._sending = False
         if self.world_size > 1:
             for parameter in self._names:
-                parameter.register_post_accumulate_grad_hook(self._gradient_is_there)
+                parameter.register_post_accumulate_grad_hook(self._gradient_is_there)  # type: ignore[no-untyped-call]
         return super().prepare(model, make_optimizer)
 
     @contextlib.contextmanager
@@ -121,10 +127,7 @@ class Horovod(Strategy):
         for parameter, workers in zip(self._names, self._wait(counting).tolist(), strict=True):
             handle, context = self._sent.pop(parameter)
             total = self._compression.decompress(self._wait(handle), context)
-            if workers:
-                parameter.grad.copy_(total)
-            else:
-                parameter.grad = None
+            parameter.grad = total if workers else None
         self._equalise(self.module.buffers())  # running statistics follow each worker's own rows
 
     def _equalise(self, tensors: Iterable[Tensor]) -> None:
