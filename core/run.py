@@ -7,6 +7,8 @@ import json
 import math
 import os
 import re
+import time
+import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
 
 WEIGHTS, CONFIG, METADATA = "model.safetensors", "config.json", "metadata.json"
 MODEL_FORMAT = 1
+_CLAIM = ".claim"
+_SETTLED_SECONDS = 0.5
 
 
 @attrs.frozen
@@ -107,9 +111,16 @@ def place_of(path: str | os.PathLike[str] | Location) -> Location:
 
 
 def _claimed(location: Location) -> bool:
-    """Whether the folder is this run's now. Object stores have no folders to make: there, the name must be free."""
+    """Whether the folder is this run's now. Object stores have no folders to make: there, a file claims the name."""
     if location.local_path is None:
-        return not location.exists()
+        if location.exists():
+            return False
+        claim, token = location / _CLAIM, uuid.uuid4().hex.encode()
+        if not claim.write_new(token):
+            return False
+        # Where a store lets several write, the last of them has the name.
+        time.sleep(_SETTLED_SECONDS)
+        return claim.read_bytes() == token
     try:
         os.mkdir(location)
     except FileExistsError:

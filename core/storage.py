@@ -48,6 +48,9 @@ _EXTRAS = {"s3": "s3", "s3a": "s3"}
 _OBJECT_STORES = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "oss", "oci", "r2"})
 """Protocols without folders: a path is there when something below it is."""
 
+_TAKEN = frozenset({"PreconditionFailed", "ConditionalRequestConflict"})
+"""How S3 servers refuse to create what is there, or is being created."""
+
 _NO_SECRETS = frozenset({"endpoint_url", "region_name", "config_kwargs"})
 """Options that an error may show, and is clearer for it."""
 
@@ -204,7 +207,7 @@ class Location:
             try:
                 filesystem.ls(path, detail=False)
             except FileNotFoundError as error:
-                if getattr(error.__cause__, "response", {}).get("Error", {}).get("Code") == "NoSuchBucket":
+                if _code(error) == "NoSuchBucket":
                     raise
 
         self._ask("create", make)
@@ -246,13 +249,13 @@ class Location:
     def write_new(self, data: bytes) -> bool:
         """As `write_atomic`, unless there is a file already; whether it was written.
 
-        On a local disk one of several writers is told so. Elsewhere, those that write in the same moment all are.
+        One of several writers is told so, on a local disk and on stores that create on condition: S3, GCS and Azure do.
+        `data` must be this writer's alone: a request that was made twice is known by it.
         """
         if (local := self.local_path) is None:
-            if self.exists():
-                return False
-            self.write_atomic(data)
-            return True
+            return self._ask("write", lambda filesystem, path: _created(filesystem, path, data)) or (
+                self.read_bytes() == data
+            )
         with self._errors("write"):
             try:
                 with _renamed(local, _link) as file:
@@ -385,6 +388,29 @@ class Location:
 def _bare(error: OSError) -> OSError | None:
     """The part of a cause that is safe to show in a traceback, where callers tell causes apart."""
     return FileNotFoundError() if isinstance(error, FileNotFoundError) else None
+
+
+def _created(filesystem: Any, path: str, data: bytes) -> bool:
+    """Whether a file that was not there has been written."""
+    try:
+        filesystem.pipe_file(path, data, mode="create")
+    except FileExistsError:
+        return False
+    except OSError as error:
+        if _code(error) in _TAKEN:
+            return False
+        if error.errno != errno.ENOSYS:
+            raise
+        # A store that knows no conditions, and says so.
+        if filesystem.exists(path):
+            return False
+        filesystem.pipe_file(path, data)
+    return True
+
+
+def _code(error: OSError) -> str:
+    """What an S3 server calls the error."""
+    return str(getattr(error.__cause__, "response", {}).get("Error", {}).get("Code", ""))
 
 
 def _is_object_store(filesystem: Any) -> bool:

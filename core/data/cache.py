@@ -123,6 +123,18 @@ def folders(options: CacheOptions, dataset: Location | None) -> list[Location]:
     return [*beside, user_cache().join(FOLDER)]
 
 
+def not_applicable(options: CacheOptions, places: Sequence[Location]) -> list[str]:
+    """One line for each protocol that credentials are given for and no place of the cache has."""
+    from fsspec.utils import get_protocol
+
+    used = {get_protocol(place.url) for place in places}
+    return [
+        f"backend.cache_credentials.{protocol} does not apply: the cache is at {places[0].parent}"
+        for protocol in options.credentials
+        if protocol not in used
+    ]
+
+
 def find(places: Sequence[Location], key: str) -> Processed | None:
     """A complete and undamaged entry in one of the folders; a damaged one is reported and passed over."""
     for place in places:

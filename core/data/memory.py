@@ -53,10 +53,8 @@ def too_large(where: str, found: str, room: Room | None = None, *, divisible: bo
     """
     hint = "the dask processor works on a part at a time: set backend.processor to dask"
     if not divisible:
-        hint = (
-            "it is of a format that can only be read as a whole: convert it to Parquet, or to CSV without compression"
-        )
-        hint += ", and set backend.processor to dask, which works on a part at a time"
+        hint = "such a file can only be read as a whole: convert it to Parquet, or to CSV that is not compressed, and "
+        hint += "set backend.processor to dask, which works on a part at a time"
     if not registry().usable("processor", "dask"):
         hint += ", after pip install 'core[dask]'"
     expected = "" if room is None else f", and there are {in_megabytes(room.bytes)} {room.what}"

@@ -79,6 +79,8 @@ def preprocess(
     fingerprint = _fingerprint(parts)
     key, inputs = entries.entry_key(config, seed, fingerprint)
     places = entries.folders(options, parts[0].source.location)
+    for note in entries.not_applicable(options, places):
+        _log.info(note)
     if (found := entries.find(places, key)) is not None:
         return found
     place = entries.writable(places, options)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import pickle
 import shutil
@@ -18,7 +19,7 @@ from typing import Any
 import attrs
 import pytest
 
-from core.config.sections import Backend, Config, Trainer
+from core.config.sections import Backend, Config, RandomSplit, Trainer
 from core.data import CacheOptions, Datasets, Processed, preprocess
 from core.data.cache import FOLDER
 from core.errors import ConfigError, DataError, StorageError
@@ -71,8 +72,9 @@ def test_another_process_opens_it(run: Run, make_config: MakeConfig, rows: Any) 
         lambda c: attrs.evolve(c, trainer=Trainer(epochs=1, batch_size=7)),
         lambda c: attrs.evolve(c, backend=Backend(type="local", cache_dir="elsewhere")),
         lambda c: attrs.evolve(c, input_features=(c.input_features[0], CategoryInput(name="c", encoder=OneHot()))),
+        lambda c: attrs.evolve(c, combiner=attrs.evolve(c.combiner, dropout=0.5)),
     ],
-    ids=["trainer", "backend", "encoder"],
+    ids=["trainer", "backend", "encoder", "combiner"],
 )
 def test_what_shapes_no_row_is_not_in_the_key(run: Run, make_config: MakeConfig, rows: Any, change: Any) -> None:
     run(make_config(), rows)
@@ -93,8 +95,9 @@ def test_what_shapes_no_row_is_not_in_the_key(run: Run, make_config: MakeConfig,
         },
         {"inputs": (NumberInput(name="x"), CategoryInput(name="d", column="c"))},
         {"sample_size": 100},
+        {"split": RandomSplit(probabilities=(0.5, 0.25, 0.25))},
     ],
-    ids=["seed", "data", "preprocessing", "name", "sample"],
+    ids=["seed", "data", "preprocessing", "name", "sample", "split"],
 )
 def test_what_shapes_rows_is_in_the_key(run: Run, make_config: MakeConfig, rows: Any, change: dict[str, Any]) -> None:
     run(make_config(), rows)
@@ -383,3 +386,74 @@ def test_a_disk_that_fills_up(make_config: MakeConfig, tmp_path: Path) -> None:
 
 def _default(config: Config, dataset: Any) -> Processed:
     return preprocess(config, Datasets(dataset=dataset), seed=1, processor=PandasProcessor(ProcessorOptions()))
+
+
+def test_touching_a_file_changes_nothing(run: Run, make_config: MakeConfig, tmp_path: Path) -> None:
+    path = tmp_path / "d.csv"
+    path.write_text("x,c,y\n" + "1,a,0\n2,b,1\n" * 20)
+    run(make_config(), str(path))
+    os.utime(path, (1, 1))
+
+    assert run(make_config(), str(path)).hit
+
+
+@pytest.mark.slow
+def test_a_second_run_says_so_on_one_line_and_starts_at_once(
+    rows: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import core
+    from core.cli.console import Console
+
+    class Starts(core.Callback):
+        def on_train_start(self, **details: Any) -> None:
+            self.at = time.process_time()
+
+    config = {
+        "input_features": [{"name": "x", "type": "number"}, {"name": "c", "type": "category"}],
+        "output_features": [{"name": "y", "type": "binary"}],
+        "trainer": {"epochs": 1},
+        "backend": {"type": "local", "cache_dir": str(tmp_path / "cache")},
+    }
+    core.Model(config).train(rows, output_directory=tmp_path)  # everything is imported now
+    starts = Starts()
+    begun = time.process_time()  # of all threads: what others do on this machine does not count
+
+    core.Model(config, callbacks=[Console(), starts]).train(rows, output_directory=tmp_path)
+
+    said = [line for line in capsys.readouterr().err.splitlines() if "cached data" in line]
+    assert len(said) == 1
+    assert f"{rows_in(tmp_path / 'cache')}" in said[0]
+    assert starts.at - begun < 2
+
+
+def rows_in(cache: Path) -> Path:
+    """The only entry."""
+    (entry,) = (cache / FOLDER).iterdir()
+    return entry
+
+
+@pytest.mark.parametrize(
+    ("directory", "protocols", "ignored"),
+    [
+        ("memory://noted", ["memory"], []),
+        ("memory://noted", ["gs", "memory", "s3"], ["gs", "s3"]),
+        (None, ["s3"], ["s3"]),
+    ],
+)
+def test_credentials_of_another_protocol_are_said_not_to_apply(
+    make_config: MakeConfig,
+    rows: Any,
+    caplog: pytest.LogCaptureFixture,
+    directory: str | None,
+    protocols: list[str],
+    ignored: list[str],
+) -> None:
+    credentials = {protocol: {"key": "AKIASECRET"} if protocol != "memory" else {} for protocol in protocols}
+    backend = Backend(cache_dir=directory, cache_credentials=credentials)
+
+    with caplog.at_level(logging.INFO, "core"):
+        _default(attrs.evolve(make_config(), backend=backend), rows)
+
+    said = [message for message in caplog.messages if "does not apply" in message]
+    assert [message.split(" ")[0] for message in said] == [f"backend.cache_credentials.{name}" for name in ignored]
+    assert "AKIASECRET" not in caplog.text

@@ -12,7 +12,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -390,6 +390,111 @@ def test_runs_do_not_take_each_others_folder() -> None:
         names.append(folder.location.name)
 
     assert names == ["experiment_run", "experiment_run_1", "experiment_run_2"]
+
+
+CLAIMS = f"""
+import sys
+from core.run import RunFolder
+
+print("ready", flush=True)
+sys.stdin.readline()
+for _ in range(3):
+    print(RunFolder.create("{BUCKET}/claimed", "experiment", "run").location.name, flush=True)
+"""
+
+
+@pytest.mark.usefixtures("ambient")
+def test_runs_that_start_together_do_not_take_each_others_folder() -> None:
+    command = [sys.executable, "-c", CLAIMS]
+    runs = [
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1) for _ in range(2)
+    ]
+    for run in runs:
+        assert run.stdout is not None
+        assert run.stdout.readline() == "ready\n"
+
+    for run in runs:
+        assert run.stdin is not None
+        run.stdin.write("go\n")
+    names = [name for run in runs for name in run.communicate(timeout=120)[0].split()]
+
+    assert len(names) == len(set(names)) == 6
+    assert {"experiment_run", "experiment_run_1"} <= set(names)
+
+
+def test_one_of_several_writers_creates_a_file(ambient: Any, stores: Any) -> None:
+    place = Location(f"{BUCKET}/created/file")
+
+    with ThreadPoolExecutor(4) as writers:
+        written = list(writers.map(place.write_new, [b"%d" % number for number in range(4)]))
+
+    assert written.count(True) == 1
+    assert place.read_bytes() == b"%d" % written.index(True)
+
+
+def test_a_request_that_was_answered_too_late_is_known_again(ambient: Any, stores: Any, proxy: Any) -> None:
+    ambient(endpoint=proxy.endpoint)
+    faults = iter(["cut"])
+    proxy.fault = lambda method, path: next(faults, "") if method == "PUT" else ""
+
+    assert Location(f"{BUCKET}/created/late").write_new(b"mine")
+
+    assert stores[0].contents("created")["bucket/created/late"] == b"mine"
+
+
+# Secrets
+
+
+COMMANDS = {
+    "train": (0, ["train", "-c", "config.yaml", "--dataset", f"{BUCKET}/data/one.csv", "-od", "runs"]),
+    "evaluate": (0, ["evaluate", "-m", "runs/experiment_run", "--dataset", f"{BUCKET}/folder", "-od", "results"]),
+    "predict": (0, ["predict", "-m", "runs/experiment_run", "--dataset", f"{BUCKET}/folder", "-o", "p.csv"]),
+    "preprocess": (0, ["preprocess", "-c", "config.yaml", "--dataset", f"{BUCKET}/data/one.csv"]),
+    "bad column": (2, ["train", "-c", "config.yaml", "--dataset", f"{BUCKET}/data/one.csv", "--set", "SET"]),
+    "bad bucket": (2, ["train", "-c", "config.yaml", "--dataset", f"{BUCKET}/folder", "--set", "BUCKET"]),
+    "bad secret": (2, ["train", "-c", "config.yaml", "--dataset", f"{BUCKET}/folder", "--set", "SECRET"]),
+    "bad option": (2, ["train", "-c", "config.yaml", "--dataset", f"{BUCKET}/folder", "--set", "OPTION"]),
+}
+OVERRIDES = {
+    "SET": "output_features.0.column=nowhere",
+    "BUCKET": "backend.cache_dir=s3://no-such-bucket/cache",
+    "SECRET": "backend.cache_credentials.s3.secret=another-secret-that-is-wrong",
+    "OPTION": "backend.cache_credentials.s3.no_such_option=another-secret-that-is-wrong",
+}
+
+
+@pytest.mark.slow
+def test_no_command_says_or_writes_a_secret(
+    ambient: Any,
+    stores: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    credentials = {"s3": stores[1].options()}
+    backend = {"type": "local", "cache_dir": f"{BUCKET}/quiet", "cache_credentials": credentials}
+    Path("config.yaml").write_text(json.dumps(CONFIG | {"backend": backend}))
+    secrets = [word for store in stores for pair in store.keys.values() for word in pair]
+    secrets.append("another-secret-that-is-wrong")
+    caplog.set_level(logging.DEBUG, "core")
+
+    for name, (expected, words) in COMMANDS.items():
+        command = [OVERRIDES.get(word, word) for word in words]
+        monkeypatch.setattr(sys, "argv", ["core", *command])
+        status = main(command)
+
+        said = "".join(capfd.readouterr()) + caplog.text
+        assert (name, status) == (name, expected), said
+        assert (name, [secret for secret in secrets if secret in said]) == (name, [])
+
+    written = {str(path): path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    del written[str(tmp_path / "config.yaml")]
+    written |= {path: data for store in stores for path, data in store.contents().items()}
+    assert any(path.endswith("description.json") for path in written)
+    assert [path for path in stores[1].contents("quiet") if path.endswith("manifest.json")]
+    assert [(path, secret) for path, data in written.items() for secret in secrets if secret.encode() in data] == []
 
 
 # Failures on the way
