@@ -137,10 +137,10 @@ class TorchGroup(Strategy):
 
     def start(self) -> None:
         distributed = torch.distributed
+        if self.device.type == "cuda":
+            torch.cuda.set_device(self.device)  # torch sends objects from the current one, and shards lie on it
         if not distributed.is_initialized():
             kind = "nccl" if self.device.type == "cuda" else "gloo"
-            if kind == "nccl":
-                torch.cuda.set_device(self.device)  # what NCCL sends objects from, and FSDP gathers on
             distributed.init_process_group(kind, timeout=timedelta(seconds=self.options.timeout_s))
         self.rank, self.world_size = distributed.get_rank(), distributed.get_world_size()
 
