@@ -83,7 +83,8 @@ class TrainRequest:
 def train(request: TrainRequest, callbacks: Sequence[Callback] = ()) -> Run:
     """Train as asked; what `Model.train` and `core train` come to."""
     from core.backends.execute import execute
-    from core.training.batching import check_exact, not_applicable
+    from core.registry import registry
+    from core.training.batching import batching, check_exact, not_applicable
     from core.training.job import Job
 
     if request.resume is not None and request.initial_weights is not None:
@@ -93,6 +94,13 @@ def train(request: TrainRequest, callbacks: Sequence[Callback] = ()) -> Run:
     config = request.config
     placement = place(config.backend)
     check_exact(config.trainer, placement.strategy.type, placement.workers)
+    registry().implementation("strategy", placement.strategy.type).check(
+        placement.strategy.options,
+        config.trainer,
+        batching(config.trainer, placement.workers),
+        placement.workers,
+        placement.device,
+    )
     reporter = Reporter(callbacks)
 
     def prepare() -> Job:

@@ -20,12 +20,16 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from core.specs import GroupOptions, StrategyOptions
+
+if TYPE_CHECKING:
+    from core.config.sections import Trainer
+    from core.training.batching import Batching
 
 MakeOptimizer = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
 
@@ -49,6 +53,16 @@ class Strategy:
     def __init__(self, options: StrategyOptions, device: torch.device) -> None:
         self.options = options
         self.device = device
+
+    @classmethod
+    def check(cls, options: Any, trainer: Trainer, cut: Batching, world_size: int, device: str) -> None:
+        """Refuse what this strategy cannot do with these sections of a config, before any data is read.
+
+        `cut` is how the rows of a step are cut, `device` is ``cpu`` or ``cuda``.
+
+        Raises:
+            ConfigError: with paths under ``backend.trainer.strategy``.
+        """
 
     def start(self) -> None:
         """Join the group named by RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT."""
