@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
-import operator
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -110,14 +108,14 @@ def precision(trainer: Trainer, device: torch.device) -> contextlib.AbstractCont
 
 
 def penalty(model: nn.Module, trainer: Trainer) -> Tensor:
-    """The regularisation of the weights, biases and the like apart."""
+    """The regularisation of the weights, biases and the like apart; of weights in shards, that of this worker's."""
     weights = [parameter for parameter in model.parameters() if parameter.ndim > 1]
-    terms: list[Tensor] = []
-    if trainer.regularization_type in ("l1", "l1_l2"):
-        terms += [weight.abs().sum() for weight in weights]
-    if trainer.regularization_type in ("l2", "l1_l2"):
-        terms += [weight.square().sum() for weight in weights]
-    total = functools.reduce(operator.add, terms)
-    if hasattr(total, "full_tensor"):  # of weights in shards, a worker has summed its own
-        total = total.full_tensor()
+    total = torch.zeros((), device=weights[0].device)
+    for weight in weights:
+        # The gradient is all that comes of it, and a shard's is complete where the shard is.
+        held = weight.to_local() if hasattr(weight, "to_local") else weight
+        if trainer.regularization_type in ("l1", "l1_l2"):
+            total = total + held.abs().sum()
+        if trainer.regularization_type in ("l2", "l1_l2"):
+            total = total + held.square().sum()
     return total * trainer.regularization_lambda
