@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from core import StrategySpec, hookimpl
-from core_horovod.build import COMMAND
 from core_horovod.options import HorovodOptions
 
-__all__ = ["HorovodOptions", "register_strategy"]
+__all__ = ["BUILD_COMMAND", "HorovodOptions", "register_strategy"]
+
+BUILD_COMMAND = "python -m core_horovod.build"
 
 
 @hookimpl
@@ -20,5 +21,5 @@ def register_strategy() -> Iterator[StrategySpec]:
         options=HorovodOptions,
         exact=True,
         needs=("horovod.torch.mpi_lib_v2",),
-        remedy=COMMAND,
+        remedy=BUILD_COMMAND,
     )

@@ -20,8 +20,9 @@ from collections.abc import Iterator, Mapping
 from importlib import metadata, util
 from pathlib import Path
 
+from core_horovod import BUILD_COMMAND
+
 VERSION = "0.28.1"
-COMMAND = "python -m core_horovod.build"
 CMAKE_MINIMUM = (3, 17)
 TOOLS = ("setuptools", "wheel", "packaging", "cloudpickle", "psutil", "pyyaml", "cffi")
 """What its setup.py imports, or would fetch by itself while it builds."""
@@ -36,14 +37,14 @@ DEFAULTS = {
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
-        prog=COMMAND,
+        prog=BUILD_COMMAND,
         description=f"Compile Horovod {VERSION} for the torch of this environment, and install it here.",
         epilog="Horovod's own variables (HOROVOD_NCCL_HOME, HOROVOD_WITH_MPI=1, …) are handed on.",
     )
     parser.add_argument("-O", dest="optimise", choices=["1", "2", "3"], help="how much to optimise; Horovod's own is 3")
     parser.add_argument("--gpu", action="store_true", help="exchange gradients through NCCL; needs nvcc and NCCL")
     args = parser.parse_args(arguments)
-    flags = _flags(os.environ, gpu=args.gpu)
+    flags = build_flags(os.environ, gpu=args.gpu)
     if missing := list(_missing(os.environ, gpu=args.gpu)):
         print(f"Horovod cannot be compiled here; missing: {'; '.join(missing)}", file=sys.stderr)
         return 1
@@ -51,13 +52,13 @@ def main(arguments: list[str] | None = None) -> int:
         wheel = cached(flags, args.optimise) or _build(flags, args.optimise)
         _pip("install", "--quiet", str(wheel))
     except subprocess.CalledProcessError as error:
-        print(f"{COMMAND}: pip ended with exit status {error.returncode}; its output is above", file=sys.stderr)
+        print(f"{BUILD_COMMAND}: pip ended with exit status {error.returncode}; its output is above", file=sys.stderr)
         return 1
     print(f"installed {wheel.name}")
     return 0
 
 
-def _flags(environment: Mapping[str, str], *, gpu: bool) -> dict[str, str]:
+def build_flags(environment: Mapping[str, str], *, gpu: bool) -> dict[str, str]:
     """The variables that decide what is compiled; what the user has set wins."""
     own = {key: value for key, value in environment.items() if key.startswith("HOROVOD_")}
     flags = dict(DEFAULTS)
@@ -116,10 +117,10 @@ def _cmake_version(command: str) -> tuple[int, ...] | None:
 
 def cached(flags: Mapping[str, str], optimise: str | None) -> Path | None:
     """The wheel of an earlier build with the same torch, Python, platform and flags."""
-    return next(_folder(flags, optimise).glob("*.whl"), None)
+    return next(wheel_folder(flags, optimise).glob("*.whl"), None)
 
 
-def _folder(flags: Mapping[str, str], optimise: str | None) -> Path:
+def wheel_folder(flags: Mapping[str, str], optimise: str | None) -> Path:
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(home, "core", "wheels", f"horovod-{VERSION}+{_local_version(flags, optimise)}")
 
@@ -132,7 +133,7 @@ def _local_version(flags: Mapping[str, str], optimise: str | None) -> str:
 
 
 def _build(flags: Mapping[str, str], optimise: str | None) -> Path:
-    folder = _folder(flags, optimise)
+    folder = wheel_folder(flags, optimise)
     print(f"compiling Horovod {VERSION} for torch {metadata.version('torch')}; this takes some minutes", flush=True)
     _pip("install", "--quiet", *TOOLS)
     folder.parent.mkdir(parents=True, exist_ok=True)

@@ -6,6 +6,7 @@ import contextlib
 import math
 import os
 import time
+import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -14,15 +15,17 @@ from torch import Tensor, nn
 
 from core.errors import PluginError
 from core.strategy import MakeOptimizer, Strategy
-from core_horovod.build import COMMAND
+from core_horovod import BUILD_COMMAND
 from core_horovod.options import HorovodOptions
 
 try:
-    import horovod.torch as hvd
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message="Framework pytorch installed with version")
+        import horovod.torch as hvd
 except Exception as error:  # a build for another torch raises an error of Horovod's, or of the linker
-    raise ImportError(f"{error}\n    To compile Horovod for this torch: {COMMAND}") from error
+    raise ImportError(f"{error}\n    To compile Horovod for this torch: {BUILD_COMMAND}") from error
 if not hvd.gloo_built():
-    raise ImportError(f"this build of Horovod has no Gloo, by which workers meet. To compile it: {COMMAND}")
+    raise ImportError(f"this build of Horovod has no Gloo, by which workers meet. To compile it: {BUILD_COMMAND}")
 
 from core_horovod.objects import broadcast_object
 from core_horovod.rendezvous import rendezvous
@@ -59,7 +62,7 @@ class Horovod(Strategy):
                 path="backend.trainer.use_gpu",
                 found=True,
                 expected="false, or a build for GPUs",
-                hint=f"{COMMAND} --gpu",
+                hint=f"{BUILD_COMMAND} --gpu",
             )
         if index is not None:  # horovodrun names it otherwise than other launchers do
             self.device = torch.device("cuda", int(index))
