@@ -1,13 +1,27 @@
 from __future__ import annotations
 
+from pathlib import Path
 from typing import ClassVar
 
+import pytest
+
 from core.testing.strategy import StrategyConformance
+from core.testing.training import Plan, Step
+from core.testing.workers import Launcher
+from core.training.optimizers import OPTIMIZERS
 
 
 class TestFSDP(StrategyConformance):
     strategy = "fsdp"
     unused_parameters = True
+
+    @pytest.mark.parametrize("optimizer", OPTIMIZERS)
+    def test_every_optimizer_updates_shards(self, launcher: Launcher, tmp_path: Path, optimizer: str) -> None:
+        plan = Plan(optimizer=OPTIMIZERS[optimizer](), steps=[Step(rate=0.05, max_norm=1.0)] * 3)
+
+        (found, _) = self.run(launcher, 2, tmp_path, plan)
+
+        self.assert_equal(found.state["model"], self.expected(plan).state["model"])
 
 
 class TestBlocksBySize(StrategyConformance):

@@ -33,7 +33,8 @@ def blocks(network: nn.Module, options: FSDPOptions) -> list[nn.Module]:
 
 
 def _of_classes(network: nn.Module, names: list[str]) -> list[nn.Module]:
-    known = {type(module).__name__ for module in network.modules()}
+    candidates = list(_callable_alone(network))
+    known = {type(module).__name__ for module in candidates}
     for name in names:
         if name not in known:
             near = difflib.get_close_matches(name, known, n=1)
@@ -44,7 +45,16 @@ def _of_classes(network: nn.Module, names: list[str]) -> list[nn.Module]:
                 expected="classes such as " + ", ".join(sorted(known)),
                 hint=f"did you mean {near[0]!r}?" if near else "",
             )
-    return [module for module in reversed(list(network.modules())) if type(module).__name__ in names]
+    return [module for module in reversed(candidates) if type(module).__name__ in names]
+
+
+def _callable_alone(module: nn.Module) -> Iterator[nn.Module]:
+    """`module` and what is inside it, outer ones first, but for what is only read."""
+    if _has_forward(module):
+        yield module
+    if not isinstance(module, _WHOLE):
+        for child in module.children():
+            yield from _callable_alone(child)
 
 
 def _of_size(module: nn.Module, least: int, chosen: list[nn.Module]) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -140,16 +141,21 @@ class FSDP(TorchGroup):
 
 
 class _Trainable(nn.Module):
-    """A sharded network that may be called in inference mode between steps.
-
-    FSDP keeps the tensors it gathers parameters into, and those made in inference mode could never be trained again.
-    """
+    """A sharded network, to be used like any other by a training loop."""
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
         self.module = module
 
+    def named_parameters(self, *args: Any, **kwargs: Any) -> Iterator[tuple[str, nn.Parameter]]:
+        """The shards, which are what learns, even where forward has left a block gathered."""
+        for module in self.modules():
+            if isinstance(module, FSDPModule):
+                module.reshard()
+        return super().named_parameters(*args, **kwargs)
+
     def forward(self, columns: dict[str, Tensor]) -> Any:
+        # FSDP keeps the tensors it gathers into, and those made in inference mode could never be trained again.
         if not torch.is_inference_mode_enabled():
             return self.module(columns)
         with torch.inference_mode(False), torch.no_grad():
