@@ -7,7 +7,7 @@ import functools
 import hashlib
 import json
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -85,31 +85,45 @@ def preprocess(
         return found
     place = entries.writable(places, options)
 
-    report("read", 0, len(STAGES))
-    parts = [attrs.evolve(part, frame=processor.open(part.source)) for part in parts]
-    report("split", 1, len(STAGES))
-    parts = [_prepared(part, config.preprocessing, columns, seed, processor) for part in parts]
-    report("summarise", 2, len(STAGES))
-    metadata = _metadata(columns, [processor.fold(part.frame, Summarise(part.prepare)) for part in parts])
-    report("encode", 3, len(STAGES))
-    writer = Writer.begin(place, key)
+    with _shortage_told(str(datasets)):
+        report("read", 0, len(STAGES))
+        parts = [attrs.evolve(part, frame=processor.open(part.source)) for part in parts]
+        report("split", 1, len(STAGES))
+        parts = [_prepared(part, config.preprocessing, columns, seed, processor) for part in parts]
+        report("summarise", 2, len(STAGES))
+        metadata = _metadata(columns, [processor.fold(part.frame, Summarise(part.prepare)) for part in parts])
+        report("encode", 3, len(STAGES))
+        writer = Writer.begin(place, key)
+        try:
+            stored = _encoded(parts, metadata, writer, processor)
+            schema = storage_schema(columns, metadata)
+            processed = writer.finish(
+                key=key,
+                inputs=inputs,
+                fingerprint=fingerprint,
+                metadata=metadata,
+                splits=stored,
+                schema=schema.insert(0, _row_field()),
+            )
+        except BaseException:
+            with contextlib.suppress(Exception):
+                writer.abandon()
+            raise
+        report("encode", len(STAGES), len(STAGES))
+        return processed
+
+
+@contextlib.contextmanager
+def _shortage_told(where: str) -> Iterator[None]:
+    """Tell of memory that ran out outside the engine, which knows better what helps."""
     try:
-        stored = _encoded(parts, metadata, writer, processor)
-        schema = storage_schema(columns, metadata)
-        processed = writer.finish(
-            key=key,
-            inputs=inputs,
-            fingerprint=fingerprint,
-            metadata=metadata,
-            splits=stored,
-            schema=schema.insert(0, _row_field()),
-        )
-    except BaseException:
-        with contextlib.suppress(Exception):
-            writer.abandon()
-        raise
-    report("encode", len(STAGES), len(STAGES))
-    return processed
+        yield
+    except MemoryError:
+        raise DataError(
+            "memory ran out while the dataset was preprocessed",
+            path=where,
+            hint="give it more, or set backend.processor to dask with more partitions (processor.parallelism)",
+        ) from None
 
 
 def _row_field() -> Any:
