@@ -71,9 +71,10 @@ def alone(config, dataset, tmp_path) -> core.Run:
 def test_type_horovod_starts_workers_that_equal_a_single_process(config, dataset, tmp_path, alone, workers):
     config["backend"]["trainer"]["num_workers"] = workers
     run = train(config, dataset, tmp_path / "own")
-    assert_same_run(run.model_path.parent, alone)
+    assert_same_run(Path(str(run.model_path)).parent, alone)
 
 
+@pytest.mark.slow
 def test_exact_mode_gives_the_same_bits_on_one_process_and_on_two_workers(config, dataset, tmp_path):
     del config["trainer"]["gradient_accumulation_steps"]
     config["trainer"]["exact"] = True
