@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import logging
-import os
 import warnings
-from types import ModuleType, SimpleNamespace
+from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from core_deepspeed.library import deepspeed, use_device
 from core_deepspeed.options import Sections
 
 OWNED: Sections = {
@@ -27,34 +27,22 @@ OWNED: Sections = {
 """What core decides of DeepSpeed's configuration."""
 
 
-def import_deepspeed(device: str) -> ModuleType:
-    """DeepSpeed for ``cpu`` or ``cuda``, without its messages: it looks at the environment once, when imported."""
-    os.environ["DS_ACCELERATOR"] = device
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        import deepspeed
-        import deepspeed.ops
-
-    logging.getLogger("DeepSpeed").setLevel(logging.ERROR)
-    warnings.filterwarnings("ignore", r".*torch\.distributed\.\w+. is deprecated", FutureWarning)
-    # Shared memory between workers on one machine would be compiled at the first use; gloo does the same.
-    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
-    module: ModuleType = deepspeed
-    return module
+def configuration(sections: Sections) -> Sections:
+    """What DeepSpeed reads. What may be given twice, if it is the same, comes from core."""
+    return {key: value for key, value in sections.items() if key not in ("train_batch_size", "optimizer")} | OWNED
 
 
 def make_engine(sections: Sections, model: nn.Module, optimizer: torch.optim.Optimizer, device: torch.device) -> Any:
     """The engine around `model` and `optimizer`, in the process group there is."""
-    deepspeed = import_deepspeed(device.type)
-    from deepspeed.utils import groups
-
+    use_device(device.type)
+    warnings.filterwarnings("ignore", r".*torch\.distributed\.\w+. is deprecated", FutureWarning)
     # Else DeepSpeed makes a copy of the group, which waits for half an hour whatever was asked for.
-    groups._WORLD_GROUP = torch.distributed.group.WORLD
+    deepspeed.utils.groups._WORLD_GROUP = torch.distributed.group.WORLD
     engine, *_ = deepspeed.initialize(
         args=SimpleNamespace(device_rank=device.index or 0),
         model=model,
         optimizer=optimizer,
-        config={**sections, **OWNED},
+        config=configuration(sections),
         dist_init_required=False,
     )
     return engine
@@ -62,10 +50,8 @@ def make_engine(sections: Sections, model: nn.Module, optimizer: torch.optim.Opt
 
 def destroy_engine(engine: Any) -> None:
     """Let go of what the engine patched and of what it holds of the process group."""
-    from deepspeed.utils import groups
-
     engine.destroy()
-    groups._release_process_group_references()
+    deepspeed.utils.groups._release_process_group_references()
 
 
 class Network(nn.Module):
@@ -123,3 +109,23 @@ class Model(nn.Module):
         # Weights gathered in inference mode, which stage 3 keeps where they are small, could not be trained afterwards.
         with torch.inference_mode(False), torch.no_grad():
             return self.engine(columns)
+
+    def parameters(self, recurse: bool = True) -> Iterator[nn.Parameter]:
+        """Whole weights, for a penalty on them: stage 3 divides them, so these are copies that pass gradients on."""
+        for parameter in super().parameters(recurse):
+            if hasattr(parameter, "ds_id") and parameter.requires_grad:
+                with deepspeed.zero.GatheredParameters([parameter]):
+                    copy = _Copy.apply(parameter)  # type: ignore[no-untyped-call]
+                yield copy
+            else:
+                yield parameter
+
+
+class _Copy(torch.autograd.Function):
+    @staticmethod
+    def forward(context: Any, weight: Tensor) -> Tensor:
+        return weight.clone()
+
+    @staticmethod
+    def backward(context: Any, gradient: Tensor) -> Tensor:
+        return gradient

@@ -56,12 +56,8 @@ def _fragments(zero: Any) -> Iterator[tuple[Tensor, Fragment]]:
         return
     if hasattr(zero, "single_partition_of_fp32_groups"):  # stages 1 and 2
         groups, flats = zero.bit16_groups, zero.single_partition_of_fp32_groups
-    elif hasattr(zero, "fp32_groups_flat_partition"):  # stage 1, bfloat16 weights with gradients in 32 bits
+    else:  # stage 1 with bfloat16 weights and gradients added up in 32 bits
         groups, flats = zero.bf16_groups, zero.fp32_groups_flat_partition
-    else:  # stage 0, 16-bit weights: each worker has all
-        for parameter, master in zip(sum(zero.fp16_groups, []), sum(zero.fp32_groups, []), strict=True):
-            yield parameter, Fragment(flat=master, offset=0, start=0, numel=master.numel())
-        return
     for group, flat in zip(groups, flats, strict=True):
         for parameter in group:
             mapping = parameter._hp_mapping

@@ -15,8 +15,8 @@ from core import GroupOptions
 Sections = dict[str, Any]
 
 
-def _extra(doc: str) -> Any:
-    return attrs.field(factory=dict, metadata={"doc": doc, "extra": True})
+_SECTION = {"doc": "The other keys of DeepSpeed's section, passed on unchanged.", "extra": True}
+_CONFIGURATION = {"doc": "Any other section of DeepSpeed's configuration, passed on unchanged.", "extra": True}
 
 
 @attrs.frozen(kw_only=True)
@@ -24,7 +24,7 @@ class Offload:
     """Where a part of the training state is kept instead of the device."""
 
     device: Literal["cpu", "none"] = attrs.field(default="none", metadata={"doc": "`cpu` moves it to main memory."})
-    more: Sections = _extra("The other keys of DeepSpeed's section, passed on unchanged.")
+    more: Sections = attrs.field(factory=dict, metadata=_SECTION)
 
 
 @attrs.frozen(kw_only=True)
@@ -41,7 +41,7 @@ class ZeroOptimization:
     offload_param: Offload | None = attrs.field(
         default=None, metadata={"doc": "Keep weights in main memory between uses; stage 3."}
     )
-    more: Sections = _extra("The other keys of DeepSpeed's section, passed on unchanged.")
+    more: Sections = attrs.field(factory=dict, metadata=_SECTION)
 
 
 @attrs.frozen(kw_only=True)
@@ -49,7 +49,7 @@ class Precision:
     """Weights and gradients of 16 bits, beside a copy of the weights in 32 that the optimiser updates."""
 
     enabled: bool = attrs.field(default=False, metadata={"doc": "Whether to train in this precision."})
-    more: Sections = _extra("The other keys of DeepSpeed's section, passed on unchanged.")
+    more: Sections = attrs.field(factory=dict, metadata=_SECTION)
 
 
 @attrs.frozen(kw_only=True)
@@ -61,7 +61,7 @@ class DeepSpeedOptions(GroupOptions):
     )
     bf16: Precision = attrs.field(factory=Precision, metadata={"doc": "Training in bfloat16."})
     fp16: Precision = attrs.field(factory=Precision, metadata={"doc": "Training in float16, with loss scaling."})
-    more: Sections = _extra("Any other section of DeepSpeed's configuration, passed on unchanged.")
+    more: Sections = attrs.field(factory=dict, metadata=_CONFIGURATION)
 
     def sections(self) -> Sections:
         """The configuration as DeepSpeed reads it."""

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch import distributed as dist
 
 from core_deepspeed.fragments import Fragment, fragments, whole_shape
+from core_deepspeed.library import deepspeed
 
 State = dict[str, dict[str, Any]]
 """What an optimiser keeps of each parameter, by name."""
@@ -29,7 +30,9 @@ def gather(engine: Any, module: nn.Module) -> tuple[dict[str, Tensor], State]:
         entry = engine.optimizer.optimizer.state.get(part.flat, {})
         if entry:
             state[name] = {
-                key: _whole(engine, part, value, whole_shape(parameter)) if _elementwise(value, part) else _kept(value)
+                key: _whole(engine, part, value, whole_shape(parameter))
+                if _elementwise(value, part)
+                else _constant(value)
                 for key, value in entry.items()
             }
     return (weights, state) if dist.get_rank() == 0 else ({}, {})
@@ -74,8 +77,6 @@ def _elementwise(value: Any, part: Fragment) -> bool:
 
 def _whole(engine: Any, part: Fragment, tensor: Tensor, shape: torch.Size) -> Tensor:
     """A parameter, or what is kept of it, from every worker's part; complete on rank 0."""
-    if not engine.zero_optimization():
-        return _kept(part.of(tensor).view(shape))
     whole = torch.zeros(shape, dtype=tensor.dtype, device=engine.device)
     part.cut(whole).copy_(part.of(tensor))
     dist.reduce(whole, dst=0)
@@ -86,14 +87,16 @@ def _unsharded(tensor: Tensor) -> Tensor:
     """What does not learn: a buffer, or a frozen parameter, which stage 3 divides too."""
     if not hasattr(tensor, "ds_id"):
         return _kept(tensor)
-    from deepspeed.runtime.zero import GatheredParameters
-
-    with GatheredParameters([tensor]):
+    with deepspeed.zero.GatheredParameters([tensor]):
         return _kept(tensor)
 
 
-def _kept(value: Any) -> Any:
-    return value.detach().to("cpu", copy=True) if isinstance(value, Tensor) else value
+def _kept(tensor: Tensor) -> Tensor:
+    return tensor.detach().to("cpu", copy=True)
+
+
+def _constant(value: Any) -> Any:
+    return _kept(value) if isinstance(value, Tensor) else value
 
 
 def _described(value: Any) -> Any:
@@ -102,10 +105,10 @@ def _described(value: Any) -> Any:
 
 
 def _broadcast(tensor: Tensor | None, shape: torch.Size, dtype: torch.dtype, device: torch.device) -> Tensor:
-    if tensor is None:  # not rank 0
-        whole = torch.empty(shape, dtype=dtype, device=device)
-    else:
-        whole = tensor.to(device, dtype, copy=True)
+    """Rank 0's tensor; the others give None."""
+    whole = torch.empty(shape, dtype=dtype, device=device)
+    if tensor is not None:
+        whole.copy_(tensor)
     carried = whole.to(torch.uint8) if dtype == torch.bool else whole
     dist.broadcast(carried, src=0)
     return carried.to(dtype)
@@ -115,9 +118,7 @@ def _assign(tensor: Tensor, whole: Tensor) -> None:
     if not hasattr(tensor, "ds_id"):
         tensor.data.copy_(whole)
         return
-    from deepspeed.runtime.zero import GatheredParameters
-
-    with GatheredParameters([tensor], modifier_rank=0):
+    with deepspeed.zero.GatheredParameters([tensor], modifier_rank=0):
         tensor.data.copy_(whole)
 
 

@@ -8,7 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from core.errors import ConfigError
 from core.strategy import MakeOptimizer, TorchGroup
+from core_deepspeed.checks import problems
 from core_deepspeed.engine import Model, Network, destroy_engine, make_engine
 from core_deepspeed.options import DeepSpeedOptions
 from core_deepspeed.state import gather, scatter
@@ -19,6 +21,11 @@ class DeepSpeed(TorchGroup):
 
     options: DeepSpeedOptions
     engine: Any
+
+    @classmethod
+    def check(cls, options: Any, trainer: Any, cut: Any, world_size: int, device: str) -> None:
+        if found := list(problems(options, trainer, cut, world_size, device)):
+            raise ConfigError(found)
 
     def start(self) -> None:
         super().start()
@@ -57,7 +64,7 @@ class DeepSpeed(TorchGroup):
             norm = nn.utils.clip_grad_norm_(self.module.parameters(), max_norm) if max_norm else None
             self.engine.step()
             return norm
-        self.optimizer.clip_grad = max_norm or 0.0
+        self.engine.optimizer.clip_grad = max_norm or 0.0
         self.engine.step()
         return torch.as_tensor(self.engine.get_global_grad_norm()) if max_norm else None
 
@@ -66,7 +73,8 @@ class DeepSpeed(TorchGroup):
             return super().state()
         weights, optimizer_state = gather(self.engine, self.module)
         groups = [
-            {**group, "params": names} for group, names in zip(self.optimizer.param_groups, self.group_names, strict=True)
+            {**group, "params": names}
+            for group, names in zip(self.optimizer.param_groups, self.group_names, strict=True)
         ]
         return {"model": weights, "optimizer": {"state": optimizer_state, "param_groups": groups}}
 
