@@ -25,10 +25,15 @@ class DDP(TorchGroup):
         replica = DistributedDataParallel(model, device_ids=device_ids, **arguments)
         super().prepare(replica, make_optimizer)
         self.module = model
+        self._graph_to_learn = self.options.static_graph
         return replica
 
     def microbatch(self, *, last: bool) -> contextlib.AbstractContextManager[Any]:
-        return contextlib.nullcontext() if last else self.model.no_sync()
+        # torch learns a static graph from its first backward, which must reduce. That changes no gradient: what has been
+        # averaged is equal on all workers, so averaging it again with the next parts gives the same.
+        reduces = last or self._graph_to_learn
+        self._graph_to_learn = False
+        return contextlib.nullcontext() if reduces else self.model.no_sync()
 
     def stop(self) -> None:
         # The replica's reducer holds the process group. Were it the last to let go, it would wait for gloo's thread
