@@ -11,6 +11,8 @@ import pytest
 
 # Idle OpenMP threads spin by default, which starves the other workers of a small machine.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+# A test names its backend; a cluster that happens to run here, or that another test has started, shall not be found.
+os.environ["RAY_ADDRESS"] = "local"
 
 
 @pytest.fixture

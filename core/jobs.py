@@ -83,8 +83,7 @@ class TrainRequest:
 def train(request: TrainRequest, callbacks: Sequence[Callback] = ()) -> Run:
     """Train as asked; what `Model.train` and `core train` come to."""
     from core.backends.execute import execute
-    from core.registry import registry
-    from core.training.batching import batching, check_exact, not_applicable
+    from core.training.batching import not_applicable
     from core.training.job import Job
 
     if request.resume is not None and request.initial_weights is not None:
@@ -92,15 +91,7 @@ def train(request: TrainRequest, callbacks: Sequence[Callback] = ()) -> Run:
     if request.resume is not None:
         request = _resumed(request, request.resume)
     config = request.config
-    placement = place(config.backend)
-    check_exact(config.trainer, placement.strategy.type, placement.workers)
-    registry().implementation("strategy", placement.strategy.type).check(
-        placement.strategy.options,
-        config.trainer,
-        batching(config.trainer, placement.workers),
-        placement.workers,
-        placement.device,
-    )
+    placement = placed(config)
     reporter = Reporter(callbacks)
 
     def prepare() -> Job:
@@ -150,6 +141,27 @@ def train(request: TrainRequest, callbacks: Sequence[Callback] = ()) -> Run:
         write_json(folder.statistics, without_nan(progress.statistics))
         draw_learning_curves(progress.statistics, folder.learning_curves)
     return run
+
+
+def placed(config: Config, *, start: bool = True) -> Placement:
+    """Where a config's training runs, with its strategy's word that it can do what the trainer section asks.
+
+    Raises:
+        UserError: something cannot be. No data has been read.
+    """
+    from core.registry import registry
+    from core.training.batching import batching, check_exact
+
+    placement = place(config.backend, start=start)
+    check_exact(config.trainer, placement.strategy.type, placement.workers)
+    registry().implementation("strategy", placement.strategy.type).check(
+        placement.strategy.options,
+        config.trainer,
+        batching(config.trainer, placement.workers),
+        placement.workers,
+        placement.device,
+    )
+    return placement
 
 
 def evaluate_run(run: Run, *, backend: Backend, callbacks: Sequence[Callback] = ()) -> Evaluation:

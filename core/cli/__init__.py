@@ -25,6 +25,7 @@ COMMANDS = {
     "predict": "predict the outputs of a dataset with a trained model",
     "evaluate": "measure a trained model on a dataset",
     "experiment": "train, then evaluate on the test split",
+    "plan": "show what a run would do, and what stands in its way",
     "cache": "show or prune what is kept of processed data",
     "list-plugins": "show what is installed, and whether it works",
     "schema": "print the JSON Schema of the config",

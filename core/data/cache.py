@@ -147,16 +147,30 @@ def find(places: Sequence[Location], key: str) -> Processed | None:
     return None
 
 
+def peek(places: Sequence[Location], key: str) -> Processed | None:
+    """As `find`, but its parts are not looked at: they may turn out to be damaged."""
+    for place in places:
+        with contextlib.suppress(DataError, StorageError):
+            if (processed := _listed(place.join(key))) is not None:
+                return processed
+    return None
+
+
 def _complete(entry: Location) -> Processed | None:
     """The entry, or None where there is none; raises where it is damaged."""
+    if (processed := _listed(entry)) is not None:
+        verify(processed)
+    return processed
+
+
+def _listed(entry: Location) -> Processed | None:
+    """What the entry's manifest names; None where there is none."""
     try:
         if not entry.join(MANIFEST).exists():
             return None
     except StorageError:  # a place that cannot be looked at; writing will say why
         return None
-    processed = from_manifest(entry, entry.join(MANIFEST).read_bytes())
-    verify(processed)
-    return processed
+    return from_manifest(entry, entry.join(MANIFEST).read_bytes())
 
 
 def writable(places: Sequence[Location], options: CacheOptions) -> Location:

@@ -75,8 +75,8 @@ def preprocess(
     report = progress or (lambda stage, done, total: None)
     options = CacheOptions.of(config.backend) if cache is None else cache
     columns = columns_of(config)
-    parts = _opened(config, datasets, columns)
-    fingerprint = _fingerprint(parts)
+    parts = opened(config, datasets, columns)
+    fingerprint = fingerprint_of(parts)
     key, inputs = entries.entry_key(config, seed, fingerprint)
     places = entries.folders(options, parts[0].source.location)
     for note in entries.not_applicable(options, places):
@@ -132,7 +132,12 @@ def _row_field() -> Any:
     return pa.field(ROW, pa.int64())
 
 
-def _opened(config: Config, datasets: Datasets, columns: Sequence[Column]) -> list[_Part]:
+def opened(config: Config, datasets: Datasets, columns: Sequence[Column]) -> list[_Part]:
+    """The datasets given, with the columns that are used.
+
+    Raises:
+        DataError: one cannot be read or lacks columns; every problem that was found is in it.
+    """
     parts, problems = [], []
     for split, dataset in datasets.parts():
         source = open_source(dataset)
@@ -149,7 +154,8 @@ def _opened(config: Config, datasets: Datasets, columns: Sequence[Column]) -> li
     return parts
 
 
-def _fingerprint(parts: Sequence[_Part]) -> str:
+def fingerprint_of(parts: Sequence[_Part]) -> str:
+    """A digest of the datasets' content, and of which split each is."""
     text = json.dumps([(part.split, part.source.fingerprint()) for part in parts])
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 

@@ -42,11 +42,13 @@ class Cluster:
         address: where it was reached; None for one of this process's own.
         nodes: the resources of each node.
         expected: what an autoscaling cluster may grow to; None where it stays as it is.
+        running: False for one that is yet to be started.
     """
 
     address: str | None
     nodes: Sequence[Resources]
     expected: Resources | None = None
+    running: bool = True
 
     def total(self, resource: str) -> float:
         """Of all nodes, or of what the cluster may grow to."""
@@ -95,7 +97,8 @@ def here() -> Cluster:
     import torch
 
     gpus = torch.cuda.device_count()
-    return Cluster(address=None, nodes=[{"CPU": float(os.cpu_count() or 1), **({"GPU": float(gpus)} if gpus else {})}])
+    node = {"CPU": float(os.cpu_count() or 1), **({"GPU": float(gpus)} if gpus else {})}
+    return Cluster(address=None, nodes=[node], running=False)
 
 
 def connect(*, may_start: bool = True) -> Cluster:

@@ -40,6 +40,11 @@ def closed() -> str:
         return f"127.0.0.1:{server.getsockname()[1]}"
 
 
+@pytest.fixture(autouse=True)
+def _no_address(monkeypatch):
+    monkeypatch.delenv("RAY_ADDRESS")
+
+
 def test_what_ray_start_left_is_found_where_ray_keeps_it(tmp_path):
     (tmp_path / "ray").mkdir()
     (tmp_path / "ray" / "ray_current_cluster").write_text("10.0.0.1:6379\n")

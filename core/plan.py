@@ -1,0 +1,272 @@
+"""What a run would do: everything up to, and not including, the work."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from core.backends.placement import Placement
+from core.config.sections import Config
+from core.errors import CoreError, Problem
+
+if TYPE_CHECKING:
+    from core.data import Datasets
+    from core.data.preview import Preview
+
+FORMAT = 1
+"""Version of the mapping: raised when a key changes its meaning or goes, not when one is added."""
+
+FLOAT_BYTES = 4
+
+
+@attrs.define(kw_only=True)
+class Plan:
+    """What was found out, and what stands in the way.
+
+    Attributes:
+        sections: plain values by section: `backend`, `processor`, `strategy`, `workers`, `batch`, `loader`, `data`,
+            `cache`, `model`. What could not be found out is None, or its section is absent because of a problem.
+        notes: one line for each key that is set and does not apply.
+        problems: all that would stop the run.
+    """
+
+    sections: dict[str, dict[str, Any]] = attrs.field(factory=dict)
+    notes: list[str] = attrs.field(factory=list)
+    problems: list[Problem] = attrs.field(factory=list)
+
+    def to_json(self) -> dict[str, Any]:
+        """A mapping of plain values."""
+        problems = [
+            {"path": problem.path, "message": str(problem), "hint": problem.hint or None} for problem in self.problems
+        ]
+        return {"format": FORMAT, **self.sections, "notes": self.notes, "problems": problems}
+
+
+def plan(config: Config, datasets: Datasets, *, seed: int) -> Plan:
+    """Look at the config, the machine or cluster, and the schema and size of the data.
+
+    No cluster is started, and no row is read; files are digested for the cache's key where they are small.
+    """
+    from core.jobs import placed
+    from core.training.batching import not_applicable
+
+    found = Plan()
+    placement: Placement | None = None
+    with _problems_of(found):
+        placement = placed(config, start=False)
+    preview: Preview | None = None
+    with _problems_of(found):
+        from core.data.preview import preview as preview_of
+
+        preview = preview_of(config, datasets, seed=seed)
+        found.sections["data"] = preview.data()
+        found.sections["cache"] = preview.cache()
+    if placement is not None:
+        found.notes += [*placement.notes, *not_applicable(config.trainer)]
+        found.sections |= _of_placement(placement, preview)
+        found.sections["batch"] = _batch(config, placement, preview)
+        found.sections["loader"] = _loader(placement, preview)
+    with _problems_of(found):
+        found.sections["model"] = _model(config, preview)
+    return found
+
+
+@contextlib.contextmanager
+def _problems_of(found: Plan) -> Iterator[None]:
+    try:
+        yield
+    except CoreError as error:
+        found.problems += error.problems
+
+
+def _of_placement(placement: Placement, preview: Preview | None) -> dict[str, dict[str, Any]]:
+    cluster = placement.cluster
+    partitions = placement.processor.options.parallelism
+    if partitions is None and preview is not None:
+        partitions = preview.blocks()
+    return {
+        "backend": {
+            "type": placement.launcher or placement.kind,
+            "why": placement.why,
+            "cluster": None if cluster is None else str(cluster),
+            "starts": cluster is not None and not cluster.running,
+        },
+        "processor": {"type": placement.processor.type, "partitions": partitions},
+        "strategy": {"type": placement.strategy.type, "options": _changed(placement.strategy.options)},
+        "workers": {
+            "number": placement.workers,
+            "device": placement.device,
+            "resources": dict(placement.resources),
+            "room": None if cluster is None else cluster.room(placement.resources),
+            "retries": placement.retries,
+            "in_this_process": placement.in_process,
+        },
+    }
+
+
+def _changed(options: Any) -> dict[str, Any]:
+    """The options that are not at their defaults."""
+    return attrs.asdict(options, filter=lambda field, value: value != getattr(type(options)(), field.name))
+
+
+def _batch(config: Config, placement: Placement, preview: Preview | None) -> dict[str, Any]:
+    from core.training.batching import batching
+
+    cut = batching(config.trainer, placement.workers)
+    rows = preview.training_rows() if preview is not None else None
+    parts = cut.parts(cut.rows, placement.workers)
+    share = [cut.rows // placement.workers, -(-cut.rows // placement.workers)]
+    steps = None if rows is None else -(-rows // cut.rows)
+    return {
+        "rows": cut.rows,
+        "rows_per_worker": share,
+        "micro_batches": parts,
+        "rows_per_micro_batch": -(-share[1] // parts),
+        "steps_per_epoch": steps,
+        "steps": config.trainer.train_steps or (None if steps is None else steps * config.trainer.epochs),
+    }
+
+
+def _loader(placement: Placement, preview: Preview | None) -> dict[str, Any]:
+    from core.data.memory import room
+
+    options = placement.loader.options
+    left = room()
+    return {
+        "type": placement.loader.type,
+        "fully_executed": options.fully_executed,
+        "window_bytes": options.window_size_bytes,
+        "bytes": None if preview is None else preview.encoded_bytes(),
+        "free_memory": None if left is None else left.bytes,
+    }
+
+
+def _model(config: Config, preview: Preview | None) -> dict[str, Any]:
+    """Sizes of the model: of its layers they depend on vocabularies, which preprocessing finds."""
+    metadata = None if preview is None else preview.metadata()
+    if metadata is None:
+        return {"parameters": None, "bytes": None}
+    import torch
+
+    from core.model import build
+
+    with torch.device("meta"):
+        model = build(config, dict(metadata))
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    state = _state_per_parameter(config)
+    return {
+        "parameters": parameters,
+        # Weights, gradients, and what the optimiser remembers of each.
+        "bytes": parameters * FLOAT_BYTES * (2 + state),
+    }
+
+
+def _state_per_parameter(config: Config) -> int:
+    """Numbers that the optimiser keeps for each weight, found by letting it make a step."""
+    import torch
+
+    weight = torch.nn.Parameter(torch.zeros(2))
+    weight.grad = torch.zeros(2)
+    optimizer = config.trainer.optimizer.build([weight], config.trainer.learning_rate)
+    optimizer.step()
+    kept = (value for value in optimizer.state[weight].values() if isinstance(value, torch.Tensor))
+    return sum(value.numel() == weight.numel() for value in kept)
+
+
+def lines(found: Mapping[str, Any]) -> Iterator[str]:
+    """A plan's mapping as people read it."""
+    for name, describe in _DESCRIBED.items():
+        if (section := found.get(name)) is not None:
+            yield f"{name:<10}{describe(section)}"
+    for note in found["notes"]:
+        yield f"note      {note}"
+    for problem in found["problems"]:
+        yield "problem   " + problem["message"].replace("\n", "\n          ")
+
+
+def _size(value: float | None) -> str:
+    if value is None:
+        return "an unknown size"
+    for unit in ("bytes", "kB", "MB", "GB", "TB"):
+        if value < 1000 or unit == "TB":
+            return f"{value:.3g} {unit}" if unit != "bytes" else f"{value:.0f} bytes"
+        value /= 1000
+    raise AssertionError("unreachable")
+
+
+def _backend_line(section: Mapping[str, Any]) -> str:
+    cluster = "" if section["cluster"] is None else f"; {section['cluster']}"
+    starts = ", which the run would start" if section["starts"] else ""
+    return f"{section['type']} ({section['why']}){cluster}{starts}"
+
+
+def _processor_line(section: Mapping[str, Any]) -> str:
+    partitions = section["partitions"]
+    return f"{section['type']}, {partitions or 'an unknown number of'} partition{'s' * (partitions != 1)}"
+
+
+def _strategy_line(section: Mapping[str, Any]) -> str:
+    options = ", ".join(f"{key}: {value}" for key, value in section["options"].items())
+    return f"{section['type']}{f' ({options})' if options else ''}"
+
+
+def _workers_line(section: Mapping[str, Any]) -> str:
+    if section["in_this_process"]:
+        return f"this process, on {section['device']}"
+    each = ", ".join(f"{amount:g} {name}" for name, amount in section["resources"].items())
+    room = "" if section["room"] is None else f"; there is room for {section['room']}"
+    retries = f"; restarted up to {section['retries']} times" if section["retries"] else ""
+    return f"{section['number']} on {section['device']}{f', each with {each}' if each else ''}{room}{retries}"
+
+
+def _data_line(section: Mapping[str, Any]) -> str:
+    rows = "rows not counted" if section["rows"] is None else f"{section['rows']} rows"
+    return f"{section['name']}: {section['columns']} columns used, {rows}, {_size(section['bytes'])}"
+
+
+def _cache_line(section: Mapping[str, Any]) -> str:
+    if section["hit"] is None:
+        return f"not looked up: the files are large, and their digest is the key; {section['place']}"
+    return f"{'hit' if section['hit'] else 'miss'} {section['key']} in {section['place']}"
+
+
+def _batch_line(section: Mapping[str, Any]) -> str:
+    low, high = section["rows_per_worker"]
+    share = f"{high}" if low == high else f"{low} to {high}"
+    steps = "" if section["steps_per_epoch"] is None else f"; {section['steps_per_epoch']} steps an epoch"
+    steps += "" if section["steps"] is None else f", {section['steps']} in all"
+    parts = section["micro_batches"]
+    return (
+        f"{section['rows']} rows a step, {share} on each worker"
+        f"{f' in {parts} parts of up to ' + str(section['rows_per_micro_batch']) if parts > 1 else ''}{steps}"
+    )
+
+
+def _loader_line(section: Mapping[str, Any]) -> str:
+    window = "the whole set" if section["window_bytes"] is None else f"windows of {_size(section['window_bytes'])}"
+    held = "held in memory" if section["fully_executed"] else "streamed"
+    free = "" if section["free_memory"] is None else f"; {_size(section['free_memory'])} of memory are free here"
+    return f"{section['type']}: {_size(section['bytes'])} of encoded rows, {held}, shuffled in {window}{free}"
+
+
+def _model_line(section: Mapping[str, Any]) -> str:
+    if section["parameters"] is None:
+        return "its size depends on what preprocessing finds in the data"
+    size = _size(section["bytes"])
+    return f"{section['parameters']} parameters; {size} with gradients and optimiser, where a worker holds all of them"
+
+
+_DESCRIBED = {
+    "backend": _backend_line,
+    "processor": _processor_line,
+    "strategy": _strategy_line,
+    "workers": _workers_line,
+    "data": _data_line,
+    "cache": _cache_line,
+    "batch": _batch_line,
+    "loader": _loader_line,
+    "model": _model_line,
+}
