@@ -163,7 +163,7 @@ def test_a_worker_that_is_hit_ends_the_other(run, hit, number, limit_s):
                         os.kill(os.getpid(), {int(number)})
                 strategy.sum(torch.ones(1000))
         except Exception as error:
-            print(f"\\n{type(error).__name__} {time.monotonic() - started}\\n", end="", flush=True)
+            print("\\n%s %s" % (type(error).__name__, time.monotonic() - started), end="\\n", flush=True)
             strategy.stop()
             print("has left")
             raise

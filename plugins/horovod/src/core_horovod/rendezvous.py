@@ -17,6 +17,7 @@ import psutil
 from horovod.runner.http.http_server import RendezvousServer
 from torch.distributed.rendezvous import rendezvous as find_store
 
+from core.errors import TrainingError
 from core_horovod.slots import slots
 
 
@@ -25,10 +26,11 @@ def rendezvous(timeout_s: float) -> Iterator[dict[str, str]]:
     """The variables with which Horovod joins the group; every worker must have joined when the block is left."""
     store, rank, size = next(find_store("env://", timeout=timedelta(seconds=timeout_s)))
     master = socket.gethostbyname(os.environ["MASTER_ADDR"])
-    store.set(f"horovod/{rank}", json.dumps([socket.gethostname(), _address_towards(master)]))
+    store.set(f"horovod/{rank}", json.dumps([socket.gethostname(), _address_towards(master), _own_address()]))
     workers = [json.loads(store.get(f"horovod/{other}")) for other in range(size)]
     # Machines of one name, as containers may be, differ in their address, and those of one loopback in their name.
-    hosts = ["-".join(worker) for worker in workers]
+    hosts = [f"{name}-{towards}" for name, towards, _ in workers]
+    _check_names(workers, several=len(set(hosts)) > 1)
     address = _reachable(workers, rank)
     places = slots(hosts)
     with contextlib.ExitStack() as stack:
@@ -60,10 +62,30 @@ def _address_towards(host: str) -> str:
         return address
 
 
+def _own_address() -> str:
+    """Where this machine's name leads, or nothing."""
+    try:
+        return socket.gethostbyname(socket.gethostname())
+    except OSError:
+        return ""
+
+
+def _check_names(workers: list[list[str]], *, several: bool) -> None:
+    """Horovod looks its machine up by name, whatever interface it is told, and crashes where there is no such name."""
+    for name, _, address in workers:
+        if not address or (several and address.startswith("127.")):
+            raise TrainingError(
+                "Horovod looks up each machine by its own name",
+                found=f"{name}: {address or 'unknown'}",
+                expected="an address that the other machines reach" if several else "any address",
+                hint=f"Give {name} an address in its /etc/hosts, or in DNS.",
+            )
+
+
 def _reachable(workers: list[list[str]], rank: int) -> str:
     """An address of this machine under which all workers reach it."""
-    host, address = workers[rank]
-    elsewhere = [other for name, other in workers if name != host]
+    address = workers[rank][1]
+    elsewhere = [worker[1] for worker in workers if worker != workers[rank]]
     # A machine may know its own name, which is everyone's MASTER_ADDR, by its loopback.
     return _address_towards(elsewhere[0]) if elsewhere and address.startswith("127.") else address
 
