@@ -32,6 +32,7 @@ from core.training.checkpoint import Progress
 from core.training.job import Job
 
 LISTEN_SECONDS = 0.5
+EXAMINE_SECONDS = 2.0
 END_SECONDS = 15.0
 """How long a group that was told to die may take."""
 
@@ -44,27 +45,99 @@ def run_on_cluster(job: Job, workers: int, resources: Mapping[str, float], repor
         WorkerFailed: a worker died, or raised anything else. Its log, which `logs` keeps, is quoted.
     """
     wait_for_room(workers, resources)
-    logs.mkdir(parents=True, exist_ok=True)
     line: Any = ray.remote(num_cpus=0, max_concurrency=10_000, **_on_this_node())(Line).remote()
     attempt = _Attempt(functools.partial(work, job, line, reporter.every_batch), workers, resources)
-    heard = Heard(reporter)
+    group = _Group(line, workers, reporter, logs)
     try:
         stop = threading.Event()
         with on_interrupt(stop.set):
             attempt.start()
             told = False
             while attempt.is_alive():
-                _listen(line, heard, logs)
+                group.listen(LISTEN_SECONDS)
                 if stop.is_set() and not told:
                     told = True
                     line.give.remote("stop")
-            _listen(line, heard, logs, seconds=0.0)
-            return _outcome(attempt.error, heard, workers, logs, stopped=stop.is_set())
+            group.listen(0.0)
+            return group.outcome(attempt.error, stopped=stop.is_set())
     finally:
         if attempt.is_alive():
             line.give.remote("die")
             attempt.join(timeout=END_SECONDS)
         ray.kill(line)
+
+
+class _Group:
+    """What the driver knows of the workers of one attempt."""
+
+    def __init__(self, line: Any, workers: int, reporter: Reporter, logs: Path) -> None:
+        self._line = line
+        self._workers = workers
+        self._heard = Heard(reporter)
+        self._actors: dict[int, Any] = {}
+        self._examined = False
+        self._logs = [logs / f"worker-{rank}.log" for rank in range(workers)]
+        logs.mkdir(parents=True, exist_ok=True)
+        for log in self._logs:
+            log.touch()
+
+    def listen(self, seconds: float) -> None:
+        """Take the messages there are, waiting up to `seconds` for the first."""
+        try:
+            messages: list[Message] = ray.get(self._line.take.remote(seconds))
+        except ray.exceptions.RayActorError as error:
+            raise WorkerFailed(f"the line to the workers broke: {error}") from error
+        for message in messages:
+            if message.number is not None:
+                self._line.answer.remote(message.number, self._answer(message))
+            elif message.kind == "here":
+                self._actors[message.rank] = message.content
+            elif message.kind == "log":
+                with open(self._logs[message.rank], "ab") as log:
+                    log.write(message.content)
+            else:
+                self._heard.take(message.rank, message.kind, message.content)
+        if self._heard.failures and not self._examined:
+            self._examined = True
+            self._examine()
+
+    def _answer(self, message: Message) -> Any:
+        try:
+            if message.kind == "should_stop":
+                return self._heard.report.should_stop()
+            return files.serve(*message.content)
+        except OSError as error:
+            return Raised(error)
+
+    def _examine(self) -> None:
+        """Look for a death whose echo the first failure may be, while Ray Train does not know of either yet."""
+        silent = {rank: actor for rank, actor in self._actors.items() if self._heard.silent(rank)}
+        replies = {rank: actor.__ray_ready__.remote() for rank, actor in silent.items()}
+        ray.wait(list(replies.values()), num_returns=len(replies), timeout=EXAMINE_SECONDS) if replies else None
+        for rank, reply in replies.items():
+            try:
+                ray.get(reply, timeout=0)
+            except ray.exceptions.RayActorError as error:
+                self._heard.take(rank, "crash", _death(error))
+            except ray.exceptions.GetTimeoutError:
+                pass  # it hangs
+
+    def outcome(self, error: Exception | None, *, stopped: bool) -> Progress:
+        """The result of worker 0, or the error to show."""
+        heard = self._heard
+        if error is None:
+            progress: Progress = heard.results[0]
+            return progress
+        if isinstance(error, WorkerGroupError):
+            for rank, reason in error.worker_failures.items():
+                if heard.silent(rank):
+                    heard.take(rank, "crash", _death(reason))
+        if heard.failures:
+            raise heard.failure(self._workers, self._logs[0].parent)
+        if stopped:
+            raise Interrupted("stopped before training had begun")
+        cause = error.controller_failure if isinstance(error, ControllerError) else error
+        raise WorkerFailed(f"Ray could not start the workers: {cause}") from error
 
 
 class _Attempt(threading.Thread):
@@ -166,54 +239,13 @@ def _on_this_node() -> dict[str, Any]:
     return {"scheduling_strategy": NodeAffinitySchedulingStrategy(node, soft=False)}
 
 
-def _listen(line: Any, heard: Heard, logs: Path, seconds: float = LISTEN_SECONDS) -> None:
-    try:
-        messages: list[Message] = ray.get(line.take.remote(seconds))
-    except ray.exceptions.RayActorError as error:
-        raise WorkerFailed(f"the line to the workers broke: {error}") from error
-    for message in messages:
-        if message.kind == "log":
-            with open(logs / f"worker-{message.rank}.log", "ab") as log:
-                log.write(message.content)
-        elif message.number is not None:
-            line.answer.remote(message.number, _answer(message, heard))
-        else:
-            heard.take(message.rank, message.kind, message.content)
-
-
-def _answer(message: Message, heard: Heard) -> Any:
-    try:
-        if message.kind == "should_stop":
-            return heard.report.should_stop()
-        return files.serve(*message.content)
-    except OSError as error:
-        return Raised(error)
-
-
-def _outcome(error: Exception | None, heard: Heard, workers: int, logs: Path, *, stopped: bool) -> Progress:
-    """The result of worker 0, or the error to show."""
-    if error is None:
-        progress: Progress = heard.results[0]
-        return progress
-    if isinstance(error, WorkerGroupError):
-        for rank, reason in error.worker_failures.items():
-            if heard.silent(rank):
-                heard.take(rank, "crash", _death(reason))
-    if heard.failures:
-        raise heard.failure(workers, logs)
-    if stopped:
-        raise Interrupted("stopped before training had begun")
-    cause = error.controller_failure if isinstance(error, ControllerError) else error
-    raise WorkerFailed(f"Ray could not start the workers: {cause}") from error
-
-
 def _death(reason: BaseException) -> str:
     """Of a worker that could not say itself what happened."""
-    cause = getattr(reason, "cause", None) or reason
+    cause = getattr(reason, "health_check_failure", reason)
     if isinstance(cause, ray.exceptions.OutOfMemoryError):
-        return f"was killed by Ray, out of memory: {cause}"
+        return f"was killed by Ray, whose node is short of memory: {cause}"
     if isinstance(cause, ray.exceptions.RayActorError):
-        return f"was killed, or its node was lost: {cause}"
+        return f"was killed (often the kernel, out of memory), or its node was lost: {str(cause).splitlines()[-1]}"
     return f"failed with {type(cause).__name__}: {cause}"
 
 

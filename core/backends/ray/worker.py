@@ -21,8 +21,8 @@ from core.errors import CoreError
 from core.storage import Location
 
 LOG_BYTES = 1 << 16
-ECHO_SECONDS = 2.0
-"""How long a worker that failed stays: was it the death of another that it met, Ray shall see that one first."""
+ECHO_SECONDS = 4.0
+"""How long a worker that failed stays: was it the death of another that it met, the driver shall find that first."""
 
 
 class LineChannel(Channel):
@@ -59,7 +59,10 @@ def work(job: Any, line: Any, every_batch: bool) -> None:
     Raises:
         Exception: whatever ended it, so that Ray Train ends the others. The driver has been told.
     """
+    import ray
+
     channel = LineChannel(int(os.environ["RANK"]), line, every_batch=every_batch)
+    channel.send("here", ray.get_runtime_context().current_actor)
     asked = threading.Event()
     threading.Thread(target=_obey, args=(line, asked), daemon=True).start()
     with _output_to(channel):
