@@ -1,14 +1,14 @@
 """A line between the workers of a cluster and the process that asked for the job, wherever each of them is.
 
 The driver may be no node of the cluster, so it can call and cannot be called: both sides call an actor that holds their
-messages.
+messages. Contents pass it as bytes: were it to open them, it would import torch for that.
 """
 
 from __future__ import annotations
 
 import asyncio
 import itertools
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 
 class Message(NamedTuple):
@@ -16,14 +16,8 @@ class Message(NamedTuple):
 
     rank: int
     kind: str
-    content: Any
+    content: bytes
     number: int | None
-
-
-class Raised(NamedTuple):
-    """An answer that is an exception."""
-
-    error: BaseException
 
 
 class Line:
@@ -31,21 +25,22 @@ class Line:
 
     def __init__(self) -> None:
         self._messages: asyncio.Queue[Message] = asyncio.Queue()
-        self._waiting: dict[int, asyncio.Future[Any]] = {}
+        self._waiting: dict[int, asyncio.Future[bytes]] = {}
         self._numbers = itertools.count()
         self._order = ""
         self._given = asyncio.Event()
 
     # The workers' side.
 
-    async def tell(self, rank: int, kind: str, content: Any) -> None:
+    async def tell(self, rank: int, kind: str, content: bytes) -> None:
         """Leave a message."""
         self._messages.put_nowait(Message(rank, kind, content, None))
 
-    async def ask(self, rank: int, kind: str, content: Any) -> Any:
+    async def ask(self, rank: int, kind: str, content: bytes) -> bytes:
         """Leave a message and wait for its answer."""
         number = next(self._numbers)
-        answer = self._waiting[number] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self._waiting[number] = answer
         self._messages.put_nowait(Message(rank, kind, content, number))
         return await answer
 
@@ -68,7 +63,7 @@ class Line:
             messages.append(self._messages.get_nowait())
         return messages
 
-    async def answer(self, number: int, value: Any) -> None:
+    async def answer(self, number: int, value: bytes) -> None:
         """Answer the question of that number."""
         self._waiting.pop(number).set_result(value)
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import functools
 import logging
-import os
+import pickle
 import shutil
-import socket
 import tempfile
 import threading
 from collections.abc import Mapping
@@ -15,7 +14,6 @@ from typing import Any
 
 import ray
 from ray.train import FailureConfig, RunConfig, ScalingConfig
-from ray.train.backend import Backend, BackendConfig
 from ray.train.v2.api.config import LoggingConfig
 from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
 from ray.train.v2.api.exceptions import ControllerError, WorkerGroupError
@@ -24,7 +22,8 @@ from core.backends.channel import Heard
 from core.backends.interrupts import on_interrupt
 from core.backends.ray import files
 from core.backends.ray.cluster import wait_for_room
-from core.backends.ray.line import Line, Message, Raised
+from core.backends.ray.line import Line, Message
+from core.backends.ray.rendezvous import Rendezvous
 from core.backends.ray.worker import work
 from core.callbacks import Reporter
 from core.errors import Interrupted, WorkerFailed
@@ -88,26 +87,28 @@ class _Group:
         except ray.exceptions.RayActorError as error:
             raise WorkerFailed(f"the line to the workers broke: {error}") from error
         for message in messages:
+            content = pickle.loads(message.content)
             if message.number is not None:
-                self._line.answer.remote(message.number, self._answer(message))
+                self._line.answer.remote(message.number, pickle.dumps(self._answer(message.kind, content)))
             elif message.kind == "here":
-                self._actors[message.rank] = message.content
+                self._actors[message.rank] = content
             elif message.kind == "log":
                 with open(self._logs[message.rank], "ab") as log:
-                    log.write(message.content)
+                    log.write(content)
             else:
-                self._heard.take(message.rank, message.kind, message.content)
+                self._heard.take(message.rank, message.kind, content)
         if self._heard.failures and not self._examined:
             self._examined = True
             self._examine()
 
-    def _answer(self, message: Message) -> Any:
+    def _answer(self, kind: str, content: Any) -> tuple[Any, OSError | None]:
+        """An answer, or the exception in its place."""
         try:
-            if message.kind == "should_stop":
-                return self._heard.report.should_stop()
-            return files.serve(*message.content)
+            if kind == "should_stop":
+                return self._heard.report.should_stop(), None
+            return files.serve(*content), None
         except OSError as error:
-            return Raised(error)
+            return None, error
 
     def _examine(self) -> None:
         """Look for a death whose echo the first failure may be, while Ray Train does not know of either yet."""
@@ -169,64 +170,6 @@ class _Attempt(threading.Thread):
             self.error = error
         finally:
             shutil.rmtree(self._storage, ignore_errors=True)
-
-
-class Rendezvous(BackendConfig):  # type: ignore[misc]
-    """Gives workers the variables that every launcher gives; their strategy joins the group by itself."""
-
-    @property
-    def backend_cls(self) -> type[Backend]:
-        return _Rendezvous
-
-
-class _Rendezvous(Backend):  # type: ignore[misc]
-    share_cuda_visible_devices = True  # a worker takes the device of its LOCAL_RANK
-
-    def on_start(self, worker_group: Any, backend_config: BackendConfig) -> None:
-        host, port = worker_group.execute_single(0, _address)
-        places = worker_group.execute(_node)
-        several = len(set(places)) > 1
-        for rank, node in enumerate(places):
-            worker_group.execute_single(
-                rank,
-                _set_environment,
-                {
-                    "RANK": str(rank),
-                    "WORLD_SIZE": str(len(places)),
-                    "LOCAL_RANK": str(places[:rank].count(node)),
-                    "LOCAL_WORLD_SIZE": str(places.count(node)),
-                    "MASTER_ADDR": host,
-                    "MASTER_PORT": str(port),
-                },
-                several,
-            )
-
-
-def _address() -> tuple[str, int]:
-    with socket.socket() as probe:
-        probe.bind(("", 0))
-        return ray.util.get_node_ip_address(), probe.getsockname()[1]
-
-
-def _node() -> str:
-    return str(ray.get_runtime_context().get_node_id())
-
-
-def _set_environment(variables: dict[str, str], several_nodes: bool) -> None:
-    os.environ.update(variables)
-    if several_nodes and (interface := _interface(ray.util.get_node_ip_address())):
-        # By itself gloo takes the address that the host's name resolves to, which is often the loopback's.
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
-
-
-def _interface(address: str) -> str | None:
-    """The network interface that has an address."""
-    import psutil
-
-    for name, addresses in psutil.net_if_addrs().items():
-        if any(entry.address == address for entry in addresses):
-            return str(name)
-    return None
 
 
 def _on_this_node() -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pickle
 import sys
 import threading
 import time
@@ -12,10 +13,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import attrs
+import ray
+from ray import cloudpickle
 
 from core.backends.channel import Channel
 from core.backends.ray.files import use, within_reach
-from core.backends.ray.line import Raised
 from core.data.processed import MANIFEST
 from core.errors import CoreError
 from core.storage import Location
@@ -33,24 +35,22 @@ class LineChannel(Channel):
         self._line = line
 
     def send(self, kind: str, content: Any) -> None:
-        self._line.tell.remote(self.rank, kind, content)
+        self._line.tell.remote(self.rank, kind, cloudpickle.dumps(content))
 
     def ask(self, kind: str, content: Any = None) -> Any:
-        import ray
-
-        answer = ray.get(self._line.ask.remote(self.rank, kind, content))
-        if isinstance(answer, Raised):
-            raise answer.error
-        return answer
+        """What the driver answers, or its exception, raised."""
+        answer = ray.get(self._line.ask.remote(self.rank, kind, cloudpickle.dumps(content)))
+        value, error = pickle.loads(answer)
+        if error is not None:
+            raise error
+        return value
 
     def should_stop(self) -> bool:
         return bool(self.ask("should_stop"))
 
     def finish(self, kind: str, content: Any) -> None:
         """Tell how it ended, and wait until that is with the line: this process may end next."""
-        import ray
-
-        ray.get(self._line.tell.remote(self.rank, kind, content))
+        ray.get(self._line.tell.remote(self.rank, kind, cloudpickle.dumps(content)))
 
 
 def work(job: Any, line: Any, every_batch: bool) -> None:
@@ -59,8 +59,6 @@ def work(job: Any, line: Any, every_batch: bool) -> None:
     Raises:
         Exception: whatever ended it, so that Ray Train ends the others. The driver has been told.
     """
-    import ray
-
     channel = LineChannel(int(os.environ["RANK"]), line, every_batch=every_batch)
     channel.send("here", ray.get_runtime_context().current_actor)
     asked = threading.Event()
@@ -102,8 +100,6 @@ def _in_reach(job: Any, ask: Callable[[str, Any], Any]) -> Any:
 
 
 def _obey(line: Any, asked: threading.Event) -> None:
-    import ray
-
     order = ""
     while True:
         try:
