@@ -73,7 +73,7 @@ class _Group:
         self._line = line
         self._workers = workers
         self._heard = Heard(reporter)
-        self._actors: dict[int, Any] = {}
+        self._actors: dict[int, bytes] = {}
         self._examined = False
         self._logs = [logs / f"worker-{rank}.log" for rank in range(workers)]
         logs.mkdir(parents=True, exist_ok=True)
@@ -87,11 +87,12 @@ class _Group:
         except ray.exceptions.RayActorError as error:
             raise WorkerFailed(f"the line to the workers broke: {error}") from error
         for message in messages:
+            if message.kind == "here":
+                self._actors[message.rank] = message.content
+                continue
             content = pickle.loads(message.content)
             if message.number is not None:
                 self._line.answer.remote(message.number, pickle.dumps(self._answer(message.kind, content)))
-            elif message.kind == "here":
-                self._actors[message.rank] = content
             elif message.kind == "log":
                 with open(self._logs[message.rank], "ab") as log:
                     log.write(content)
@@ -112,7 +113,9 @@ class _Group:
 
     def _examine(self) -> None:
         """Look for a death whose echo the first failure may be, while Ray Train does not know of either yet."""
-        silent = {rank: actor for rank, actor in self._actors.items() if self._heard.silent(rank)}
+        if _is_client():  # which cannot take up an actor that it did not make
+            return
+        silent = {rank: pickle.loads(actor) for rank, actor in self._actors.items() if self._heard.silent(rank)}
         replies = {rank: actor.__ray_ready__.remote() for rank, actor in silent.items()}
         ray.wait(list(replies.values()), num_returns=len(replies), timeout=EXAMINE_SECONDS) if replies else None
         for rank, reply in replies.items():
@@ -176,10 +179,15 @@ def _on_this_node() -> dict[str, Any]:
     """Options that put an actor beside this process, where this process is on a node of the cluster."""
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    if ray.util.client.ray.is_connected():
+    if _is_client():
         return {}
     node = ray.get_runtime_context().get_node_id()
     return {"scheduling_strategy": NodeAffinitySchedulingStrategy(node, soft=False)}
+
+
+def _is_client() -> bool:
+    """Whether this process reaches the cluster through ``ray://`` and is no part of it."""
+    return bool(ray.util.client.ray.is_connected())
 
 
 def _death(reason: BaseException) -> str:
