@@ -118,7 +118,7 @@ def entry_key(config: Config, seed: int, fingerprint: str) -> tuple[str, dict[st
 def folders(options: CacheOptions, dataset: Location | None) -> list[Location]:
     """The folders that may hold entries, the preferred first."""
     if options.directory is not None:
-        return [Location.of(os.path.expanduser(options.directory), options.credentials).join(FOLDER)]
+        return [Location.of(os.path.expanduser(options.directory), options.credentials).absolute().join(FOLDER)]
     beside = [] if dataset is None else [Location.of(dataset.join(FOLDER).url, options.credentials)]
     return [*beside, user_cache().join(FOLDER)]
 

@@ -7,6 +7,7 @@ import functools
 import hashlib
 import json
 import logging
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -29,7 +30,7 @@ from core.data.passes import Encode, FindEdges, Prepare, Summaries, Summarise, s
 from core.data.processed import ROW, Part, Processed
 from core.data.sources import DataSource, missing_columns, open_source
 from core.data.splits import SPLITS, UNUSED, SplitSummary, membership, sample, split_column
-from core.errors import DataError, Problem
+from core.errors import DataError, Problem, StorageError
 from core.features.base import Metadata
 from core.processor import Processor
 
@@ -85,7 +86,7 @@ def preprocess(
         return found
     place = entries.writable(places, options)
 
-    with _shortage_told(str(datasets)):
+    with _shortage_told(str(datasets)), _other_disks_told():
         report("read", 0, len(STAGES))
         parts = [attrs.evolve(part, frame=processor.open(part.source)) for part in parts]
         report("split", 1, len(STAGES))
@@ -95,7 +96,8 @@ def preprocess(
         report("encode", 3, len(STAGES))
         writer = Writer.begin(place, key)
         try:
-            stored = _encoded(parts, metadata, writer, processor)
+            with _other_disks_told():  # before what was written is cleared away
+                stored = _encoded(parts, metadata, writer, processor)
             schema = storage_schema(columns, metadata)
             processed = writer.finish(
                 key=key,
@@ -124,6 +126,24 @@ def _shortage_told(where: str) -> Iterator[None]:
             path=where,
             hint="give it more, or set backend.processor to dask with more partitions (processor.parallelism)",
         ) from None
+
+
+@contextlib.contextmanager
+def _other_disks_told() -> Iterator[None]:
+    """Say what is wrong where a file is missing that this process sees: it is another machine that looked for it."""
+    try:
+        yield
+    except StorageError as error:
+        problem = error.problems[0]
+        if "No such file" not in problem.message:
+            raise
+        if not (os.path.exists(problem.path) or os.path.exists(os.path.dirname(problem.path))):
+            raise
+        hint = (
+            "It is there on this machine, and a node of the cluster does not see it. Use a place that all nodes reach, "
+            "such as s3:// or a shared disk, or processor: {type: pandas}, which works in this process."
+        )
+        raise StorageError([attrs.evolve(problem, hint=hint), *error.problems[1:]]) from None
 
 
 def _row_field() -> Any:

@@ -221,7 +221,9 @@ def _text(path: str | os.PathLike[str]) -> str:
 
 
 def _files(paths: list[str]) -> FileSource:
-    files = [file for path in paths for file in _files_at(Location(path))]
+    # Absolute, since workers of a cluster stand in another folder.
+    found = [file for path in paths for file in _files_at(Location(path))]
+    files = [attrs.evolve(file, location=file.location.absolute()) for file in found]
     for file in files:
         if file.suffix not in FORMATS:
             raise DataError(
@@ -230,7 +232,7 @@ def _files(paths: list[str]) -> FileSource:
                 expected=f"one of {' '.join(FORMATS)}, or one of them with {' '.join(COMPRESSIONS)}",
             )
     name = str(Location(paths[0])) if len(paths) == 1 else f"{Location(paths[0])} and {len(paths) - 1} more"
-    folder = Location(paths[0]) if len(paths) == 1 and len(files) > 1 else files[0].location.parent
+    folder = Location(paths[0]).absolute() if len(paths) == 1 and len(files) > 1 else files[0].location.parent
     if _GLOB.search(folder.url):
         folder = files[0].location.parent
     return FileSource(name=name, files=tuple(files), schema=_common_schema(files), location=folder)

@@ -260,13 +260,6 @@ CONFIGS = {
 
 BACKENDS = {
     "unknown": Case(TRAIN + " -b slurm", ("backend", "'slurm'", "local")),
-    "ray": Case(TRAIN + " -b ray", ("backend.type", "ray", "--backend local")),
-    "strategy that is not installed": Case(
-        TRAIN + " -b 'trainer: {strategy: deepspeed}'", ("backend.trainer.strategy", "deepspeed", "pip install")
-    ),
-    "backend whose strategy is not installed": Case(
-        TRAIN + " -b deepspeed", ("backend.type", "deepspeed", "pip install")
-    ),
     "unknown strategy": Case(
         TRAIN + " -b 'trainer: {strategy: dpd}'", ("backend.trainer.strategy", "'dpd'", "did you mean 'ddp'?")
     ),
@@ -274,10 +267,9 @@ BACKENDS = {
         TRAIN + " -b 'trainer: {strategy: single, num_workers: 2}'", ("backend.trainer.strategy", "single", "ddp")
     ),
     "missing file": Case(TRAIN + " -b backend.yaml", ("backend.yaml", "no such file")),
-    "in prediction": Case(PREDICT + " -b ray", ("backend.type", "ray", "--backend local")),
     "cache that cannot be made": Case(
         TRAIN + " -b 'cache_dir: data.csv/cache'",
-        ("backend.cache_dir: data.csv/cache", "not a folder"),
+        ("backend.cache_dir: ", "data.csv/cache", "not a folder"),
     ),
     "credentials that are none": Case(
         TRAIN + " -b 'cache_credentials: data.csv'", ("backend.cache_credentials", "data.csv")
