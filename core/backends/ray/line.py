@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from collections.abc import Sequence
 from typing import NamedTuple
 
 
@@ -32,9 +33,10 @@ class Line:
 
     # The workers' side.
 
-    async def tell(self, rank: int, kind: str, content: bytes) -> None:
-        """Leave a message."""
-        self._messages.put_nowait(Message(rank, kind, content, None))
+    async def tell(self, rank: int, messages: Sequence[tuple[str, bytes]]) -> None:
+        """Leave messages, each a kind and a content. Calls that a worker makes at once may come in any order."""
+        for kind, content in messages:
+            self._messages.put_nowait(Message(rank, kind, content, None))
 
     async def ask(self, rank: int, kind: str, content: bytes) -> bytes:
         """Leave a message and wait for its answer."""
@@ -55,10 +57,12 @@ class Line:
 
     async def take(self, seconds: float) -> list[Message]:
         """The messages there are, waiting up to `seconds` for the first."""
-        try:
-            messages = [await asyncio.wait_for(self._messages.get(), seconds)]
-        except TimeoutError:
-            return []
+        messages = []
+        if self._messages.empty():
+            try:
+                messages.append(await asyncio.wait_for(self._messages.get(), seconds))
+            except TimeoutError:
+                return []
         while not self._messages.empty():
             messages.append(self._messages.get_nowait())
         return messages

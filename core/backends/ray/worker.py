@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
+import queue
 import sys
 import threading
 import time
@@ -28,17 +29,24 @@ ECHO_SECONDS = 4.0
 
 
 class LineChannel(Channel):
-    """A worker's side, over the line."""
+    """A worker's side, over the line.
+
+    Ray may run the calls of one caller in another order than they were made, so a thread makes one at a time, with all
+    that there is to say by then.
+    """
 
     def __init__(self, rank: int, line: Any, *, every_batch: bool) -> None:
         super().__init__(rank, every_batch=every_batch)
         self._line = line
+        self._unsaid: queue.SimpleQueue[tuple[str, bytes] | threading.Event] = queue.SimpleQueue()
+        threading.Thread(target=self._say, daemon=True).start()
 
     def send(self, kind: str, content: Any) -> None:
-        self._line.tell.remote(self.rank, kind, cloudpickle.dumps(content))
+        self._unsaid.put((kind, cloudpickle.dumps(content)))
 
     def ask(self, kind: str, content: Any = None) -> Any:
         """What the driver answers, or its exception, raised."""
+        self._wait_until_said()
         answer = ray.get(self._line.ask.remote(self.rank, kind, cloudpickle.dumps(content)))
         value, error = pickle.loads(answer)
         if error is not None:
@@ -50,7 +58,27 @@ class LineChannel(Channel):
 
     def finish(self, kind: str, content: Any) -> None:
         """Tell how it ended, and wait until that is with the line: this process may end next."""
-        ray.get(self._line.tell.remote(self.rank, kind, cloudpickle.dumps(content)))
+        self.send(kind, content)
+        self._wait_until_said()
+
+    def _wait_until_said(self) -> None:
+        said = threading.Event()
+        self._unsaid.put(said)
+        said.wait()
+
+    def _say(self) -> None:
+        while True:
+            due = [self._unsaid.get()]
+            with contextlib.suppress(queue.Empty):
+                while True:
+                    due.append(self._unsaid.get_nowait())
+            messages = [item for item in due if isinstance(item, tuple)]
+            if messages:
+                with contextlib.suppress(ray.exceptions.RayError):  # the driver is gone, and Ray ends this process too
+                    ray.get(self._line.tell.remote(self.rank, messages))
+            for item in due:
+                if isinstance(item, threading.Event):
+                    item.set()
 
 
 def work(job: Any, line: Any, every_batch: bool) -> None:
