@@ -33,10 +33,16 @@ CONFIG: dict[str, Any] = {
 }
 
 
+@pytest.fixture(scope="session")
+def untouched() -> dict[str, Any]:
+    """The config that every test starts from."""
+    return CONFIG
+
+
 @pytest.fixture
-def config() -> dict[str, Any]:
+def config(untouched: dict[str, Any]) -> dict[str, Any]:
     """A fresh config, to be changed by the test."""
-    return copy.deepcopy(CONFIG)
+    return copy.deepcopy(untouched)
 
 
 @pytest.fixture(scope="session")
