@@ -18,6 +18,7 @@ to the same number however rows are spread.
 from __future__ import annotations
 
 import contextlib
+import copy
 from collections.abc import Callable, Iterable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -136,8 +137,9 @@ class Strategy:
             for position, parameter in enumerate(parameters)
             if names[parameter] in saved
         }
-        # Hyperparameters are the config's: only what was learnt of each parameter comes from the checkpoint.
-        self.optimizer.load_state_dict({**self.optimizer.state_dict(), "state": by_position})
+        # Hyperparameters are the config's: only what was learnt of each parameter comes from the checkpoint. A copy of
+        # it, because an optimiser goes on to change the tensors it was given.
+        self.optimizer.load_state_dict({**self.optimizer.state_dict(), "state": copy.deepcopy(by_position)})
 
 
 def _on_cpu(value: Any) -> Any:
