@@ -16,7 +16,7 @@ import traceback
 from collections.abc import Iterable
 from typing import NoReturn
 
-from core.backends.detect import is_coordinator
+from core.backends.detect import external_launcher, is_coordinator
 from core.errors import CoreError, UserError
 
 COMMANDS = {
@@ -34,7 +34,7 @@ COMMANDS = {
 
 def main(argv: list[str] | None = None) -> int:
     """Run a command line (default: this process's) and return its exit status."""
-    words = sys.argv[1:] if argv is None else argv
+    words = _ours(sys.argv[1:] if argv is None else argv)
     verbose = "--verbose" in words
     try:
         status = _run(words)
@@ -56,6 +56,13 @@ def main(argv: list[str] | None = None) -> int:
         traceback.print_exc()
         print(f"core: unexpected {type(error).__name__}; the traceback above says where", file=sys.stderr)
         return 1
+
+
+def _ours(words: list[str]) -> list[str]:
+    """Without the ``--local_rank=0`` that some launchers put before a program's own words; LOCAL_RANK says the same."""
+    if words and _hyphenated(words[0]).startswith("--local-rank=") and external_launcher() is not None:
+        return words[1:]
+    return words
 
 
 def _run(words: list[str]) -> int:

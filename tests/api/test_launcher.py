@@ -63,6 +63,16 @@ def test_the_others_are_silent(here, monkeypatch, capsys, words):
     assert {path.name for path in here.iterdir()} == {"config.yaml", "data.csv"}
 
 
+@pytest.mark.parametrize("word", ["--local_rank=1", "--local-rank=1"])
+def test_the_word_that_a_launcher_puts_first_is_passed_over(monkeypatch, capsys, word):
+    assert main([word, "list-plugins"]) == 2
+    capsys.readouterr()
+    for name, value in {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}.items():
+        monkeypatch.setenv(name, value)
+
+    assert main([word, "list-plugins"]) == 0
+
+
 @pytest.mark.slow
 def test_torchrun(here):
     def torchrun(*words: str) -> subprocess.CompletedProcess[str]:
