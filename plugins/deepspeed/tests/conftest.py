@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 
 import core
+from core.testing.workers import Launcher
 
 CONFIG: dict[str, Any] = {
     "input_features": [
@@ -22,6 +23,13 @@ CONFIG: dict[str, Any] = {
     "combiner": {"type": "concat", "num_fc_layers": 1, "output_size": 16},
     "trainer": {"epochs": 2, "batch_size": 32, "learning_rate": 0.01},
 }
+
+
+@pytest.fixture(scope="session")
+def deepspeed_launcher() -> Iterator[Launcher]:
+    """Starts workers that have DeepSpeed imported already."""
+    with Launcher("core_deepspeed.engine") as launcher:
+        yield launcher
 
 
 class StepLosses(core.Callback):

@@ -1,4 +1,4 @@
-"""What every strategy must do, at each stage."""
+"""What every strategy must do: all of it where state is divided, and where everything is divided and offloaded."""
 
 from __future__ import annotations
 
@@ -7,41 +7,31 @@ from typing import ClassVar
 import pytest
 
 from core.testing.strategy import StrategyConformance
+from core.testing.workers import Launcher
 
 
-@pytest.mark.slow
-class TestStage0(StrategyConformance):
+class Conformance(StrategyConformance):
     strategy = "deepspeed"
-
-
-@pytest.mark.slow
-class TestStage1(StrategyConformance):
-    strategy = "deepspeed"
-    options: ClassVar = {"zero_optimization": {"stage": 1}}
-    world_sizes = (2, 3)
-
-
-@pytest.mark.slow
-class TestStage2Offloaded(StrategyConformance):
-    strategy = "deepspeed"
-    options: ClassVar = {"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}}}
     world_sizes = (2,)
 
+    @pytest.fixture(scope="class")
+    @classmethod
+    def launcher(cls, deepspeed_launcher: Launcher) -> Launcher:
+        return deepspeed_launcher
+
 
 @pytest.mark.slow
-class TestStage3(StrategyConformance):
-    strategy = "deepspeed"
-    options: ClassVar = {"zero_optimization": {"stage": 3, "stage3_param_persistence_threshold": 0}}
+class TestStage1(Conformance):
+    options: ClassVar = {"zero_optimization": {"stage": 1}}
 
 
 @pytest.mark.slow
-class TestStage3OffloadedWithSmallWeightsKept(StrategyConformance):
-    strategy = "deepspeed"
+class TestStage3Offloaded(Conformance):
     options: ClassVar = {
         "zero_optimization": {
             "stage": 3,
+            "stage3_param_persistence_threshold": 0,
             "offload_optimizer": {"device": "cpu", "pin_memory": True},
             "offload_param": {"device": "cpu"},
         }
     }
-    world_sizes = (2,)

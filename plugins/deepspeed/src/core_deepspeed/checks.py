@@ -2,24 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
-from pydantic import ValidationError
-
 from core.errors import Problem
-from core_deepspeed.engine import OWNED, configuration
-from core_deepspeed.library import deepspeed, get_accelerator, use_device
 from core_deepspeed.options import DeepSpeedOptions, Sections
 
 PATH = "backend.trainer.strategy"
-
-MODELS = {
-    "zero_optimization": deepspeed.runtime.zero.config.DeepSpeedZeroConfig,
-    "bf16": deepspeed.runtime.precision_config.DeepSpeedBF16Config,
-    "fp16": deepspeed.runtime.precision_config.DeepSpeedFP16Config,
-}
 
 _BY_CORE = "core does this itself, and alike for every strategy"
 _DATA_PARALLEL = "core gives each worker rows of its own, and all of the network"
@@ -43,16 +32,19 @@ NOT_FOR_CORE = {
 
 def problems(options: DeepSpeedOptions, trainer: Any, cut: Any, world_size: int, device: str) -> Iterator[Problem]:
     """Everything that is wrong. `trainer` and `cut` are as in `core.strategy.Strategy.check`."""
-    use_device(device)
     sections = options.sections()
     yield from _given_twice(sections, trainer, cut, world_size)
     for key, why in NOT_FOR_CORE.items():
         if key in sections:
             yield Problem(message="does not apply", path=f"{PATH}.{key}", found=sections[key], hint=why)
-    found = list(_refused_by_deepspeed(sections))
-    yield from found
+    found = []
+    if options.has_undeclared or options.bf16.enabled or options.fp16.enabled:
+        from core_deepspeed.sections import refused, unsupported
+
+        found = list(refused(sections, device)) or list(unsupported(options, device))
+        yield from found
     if not found:
-        yield from _impossible(options, trainer, device)
+        yield from _impossible(options, trainer)
 
 
 def _given_twice(sections: Sections, trainer: Any, cut: Any, world_size: int) -> Iterator[Problem]:
@@ -121,89 +113,7 @@ def _plain(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-def _refused_by_deepspeed(sections: Sections) -> Iterator[Problem]:
-    """What DeepSpeed's own models of the sections say; then all of it together, where they say nothing."""
-    told = False
-    for key, model in MODELS.items():
-        try:
-            model(**sections.get(key, {}))
-        except ValidationError as error:
-            told = True
-            yield from _translated(error, model, f"{PATH}.{key}")
-        except Exception as error:  # assertions, and keys that are no names
-            told = True
-            yield Problem(message=f"DeepSpeed refuses it: {error}", path=f"{PATH}.{key}", found=sections[key])
-    if told:
-        return
-    read = _Reads(configuration(sections))
-    try:
-        deepspeed.DeepSpeedConfig(read)
-    except Exception as error:
-        path = f"{PATH}.{read.last}" if read.last in sections else PATH
-        if isinstance(error, ValidationError):
-            yield from _translated(error, None, path)
-        else:
-            yield Problem(message=f"DeepSpeed refuses it: {error}", path=path)
-        return
-    for key in sections:
-        if (
-            key not in read.keys_read
-            and key not in NOT_FOR_CORE
-            and key not in ("optimizer", "train_batch_size", *OWNED)
-        ):
-            yield Problem(
-                message="is no section that DeepSpeed reads", path=f"{PATH}.{key}", hint=_nearest(key, read.keys_read)
-            )
-
-
-def _translated(error: ValidationError, model: Any, path: str) -> Iterator[Problem]:
-    for entry in error.errors():
-        at = ".".join([path, *map(str, entry["loc"])])
-        if entry["type"] == "extra_forbidden":
-            names = (
-                [name for key, field in model.model_fields.items() for name in (key, field.alias) if name]
-                if model is not None and len(entry["loc"]) == 1
-                else []
-            )
-            yield Problem(message="unknown key", path=at, hint=_nearest(str(entry["loc"][-1]), names))
-        else:
-            yield Problem(message=f"DeepSpeed refuses it: {entry['msg']}", path=at, found=entry["input"])
-
-
-def _nearest(word: str, names: Iterable[str]) -> str:
-    close = difflib.get_close_matches(word, list(names), n=1)
-    return f"Did you mean {close[0]}?" if close else ""
-
-
-class _Reads(dict[str, Any]):
-    """A configuration that remembers which of its keys were asked for: DeepSpeed passes over those it does not know."""
-
-    def __init__(self, content: Sections) -> None:
-        super().__init__(content)
-        self.keys_read: set[str] = set()
-        self.last = ""
-
-    def __copy__(self) -> _Reads:
-        return self
-
-    def _note(self, key: str) -> None:
-        self.keys_read.add(key)
-        self.last = key
-
-    def __getitem__(self, key: str) -> Any:
-        self._note(key)
-        return super().__getitem__(key)
-
-    def __contains__(self, key: object) -> bool:
-        self._note(str(key))
-        return super().__contains__(key)
-
-    def get(self, key: str, default: Any = None) -> Any:
-        self._note(key)
-        return super().get(key, default)
-
-
-def _impossible(options: DeepSpeedOptions, trainer: Any, device: str) -> Iterator[Problem]:
+def _impossible(options: DeepSpeedOptions, trainer: Any) -> Iterator[Problem]:
     zero = options.zero_optimization
     lowest: dict[str, int] = {"offload_optimizer": 1, "offload_param": 3}
     for key, stage in lowest.items():
@@ -213,22 +123,8 @@ def _impossible(options: DeepSpeedOptions, trainer: Any, device: str) -> Iterato
                 path=f"{PATH}.zero_optimization.{key}",
                 hint=f"Set zero_optimization.stage to {stage} or more, or leave {key} out.",
             )
-    accelerator = get_accelerator()
-    supported: dict[str, Callable[[], bool]] = {
-        "bf16": accelerator.is_bf16_supported,
-        "fp16": accelerator.is_fp16_supported,
-    }
-    for key, able in supported.items():
-        if not getattr(options, key).enabled:
-            continue
-        if not able():
-            yield Problem(
-                message=f"{key} is not supported on this {'GPU' if device == 'cuda' else 'CPU'}",
-                path=f"{PATH}.{key}.enabled",
-                found=True,
-                hint="Use bf16, or leave both out for 32 bits." if key == "fp16" else "Use 32 bits.",
-            )
-        if zero.stage == 0:
+    for key in ("bf16", "fp16"):
+        if getattr(options, key).enabled and zero.stage == 0:
             yield Problem(
                 message=f"{key} needs a ZeRO stage of 1 or more",
                 path=f"{PATH}.zero_optimization.stage",

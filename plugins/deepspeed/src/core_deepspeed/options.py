@@ -1,7 +1,7 @@
 """The keys of `strategy: {type: deepspeed}`: DeepSpeed's own sections, with DeepSpeed's meanings and defaults.
 
-What is checked here costs nothing. DeepSpeed's own models read the sections before any data is read, in
-`core_deepspeed.checks`.
+What is declared here is checked as the config is read, without DeepSpeed; what else there is, before any data is read,
+by DeepSpeed's own models in `core_deepspeed.sections`.
 """
 
 from __future__ import annotations
@@ -24,6 +24,9 @@ class Offload:
     """Where a part of the training state is kept instead of the device."""
 
     device: Literal["cpu", "none"] = attrs.field(default="none", metadata={"doc": "`cpu` moves it to main memory."})
+    pin_memory: bool = attrs.field(
+        default=False, metadata={"doc": "Keep it page-locked, which a GPU reads faster; it cannot be swapped out."}
+    )
     more: Sections = attrs.field(factory=dict, metadata=_SECTION)
 
 
@@ -66,6 +69,19 @@ class DeepSpeedOptions(GroupOptions):
     def sections(self) -> Sections:
         """The configuration as DeepSpeed reads it."""
         return {key: value for key, value in _spelled_out(self).items() if key != "timeout_s"}
+
+    @property
+    def has_undeclared(self) -> bool:
+        """Whether anything is passed on that only DeepSpeed can check."""
+        return _has_undeclared(self)
+
+
+def _has_undeclared(options: Any) -> bool:
+    values = [(field.metadata, getattr(options, field.name)) for field in attrs.fields(type(options))]
+    return any(
+        value if metadata.get("extra") else attrs.has(type(value)) and _has_undeclared(value)
+        for metadata, value in values
+    )
 
 
 def _spelled_out(options: Any) -> Sections:

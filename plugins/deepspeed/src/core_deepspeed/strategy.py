@@ -1,4 +1,4 @@
-"""DeepSpeed's engine as a strategy."""
+"""DeepSpeed's engine as a strategy. DeepSpeed is imported where it trains, so that checking a config is quick."""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ from torch import Tensor, nn
 from core.errors import ConfigError
 from core.strategy import MakeOptimizer, TorchGroup
 from core_deepspeed.checks import problems
-from core_deepspeed.engine import Model, Network, destroy_engine, make_engine
 from core_deepspeed.options import DeepSpeedOptions
-from core_deepspeed.state import gather, scatter
 
 
 class DeepSpeed(TorchGroup):
@@ -27,17 +25,16 @@ class DeepSpeed(TorchGroup):
         if found := list(problems(options, trainer, cut, world_size, device)):
             raise ConfigError(found)
 
-    def start(self) -> None:
-        super().start()
-        if self.device.type == "cuda":
-            torch.cuda.set_device(self.device)
-
     def stop(self) -> None:
         if hasattr(self, "engine"):
+            from core_deepspeed.engine import destroy_engine
+
             destroy_engine(self.engine)
         super().stop()
 
     def prepare(self, model: nn.Module, make_optimizer: MakeOptimizer) -> nn.Module:
+        from core_deepspeed.engine import Model, Network, make_engine
+
         network = Network(model)
         optimizer = make_optimizer(model.parameters())
         names = {parameter: name for name, parameter in model.named_parameters()}
@@ -71,6 +68,8 @@ class DeepSpeed(TorchGroup):
     def state(self) -> dict[str, Any]:
         if self._plain:
             return super().state()
+        from core_deepspeed.state import gather
+
         weights, optimizer_state = gather(self.engine, self.module)
         groups = [
             {**group, "params": names}
@@ -82,6 +81,8 @@ class DeepSpeed(TorchGroup):
         if self._plain:
             super().load(state)
         else:
+            from core_deepspeed.state import scatter
+
             scatter(self.engine, self.module, state["model"], state["optimizer"].get("state", {}))
 
     @property
