@@ -13,6 +13,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import attrs
 import pytest
@@ -125,12 +126,10 @@ def works(pid: int) -> bool:
 
 
 @pytest.fixture(scope="module")
-def arguments(hidden: Path, dataset: Path) -> list[str]:
+def arguments(hidden: Path, dataset: Path, untouched: dict[str, Any]) -> list[str]:
     """A run that is long enough to be hit, its data and results where only the driver sees them."""
-    from tests.backends.ray.conftest import CONFIG
-
-    config = {**CONFIG, "trainer": {**CONFIG["trainer"], "epochs": 40, "steps_per_checkpoint": 2}}
-    del config["backend"]
+    trainer = {**untouched["trainer"], "epochs": 40, "steps_per_checkpoint": 2}
+    config = {key: value for key, value in untouched.items() if key != "backend"} | {"trainer": trainer}
     (hidden / "config.yaml").write_text(yaml.safe_dump(config))
     shutil.copy(dataset, hidden / "data.csv")
     return ["--config", str(hidden / "config.yaml"), "--dataset", str(hidden / "data.csv"), "--quiet"]
