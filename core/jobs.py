@@ -95,6 +95,8 @@ def train(request: TrainRequest, callbacks: Sequence[Callback] = ()) -> Run:
     reporter = Reporter(callbacks)
 
     def prepare() -> Job:
+        if placement.cluster is not None:
+            log.info("running on %s (%s)", placement.cluster, placement.why)
         for note in [*placement.notes, *not_applicable(config.trainer)]:
             log.info(note)
         if request.resume is None:  # said now, not after preprocessing

@@ -104,6 +104,7 @@ def prediction_device(backend: Backend) -> Device:
     if _kind(backend, external_launcher())[0] == "ray":
         import torch
 
+        log.info("predicting in this process: the Ray cluster is for preprocessing and training")
         return "cuda" if torch.cuda.is_available() and backend.trainer.use_gpu is not False else "cpu"
     return _device(backend)
 
