@@ -151,10 +151,10 @@ def test_deepspeed_zero3(train, expected):
 def test_horovod(train, expected):
     pytest.importorskip("horovod.torch.mpi_lib_v2")
 
-    found, described = train("6-horovod")
+    found, described = train("6-horovod", {"num_workers": 2})
 
     assert_learnt(found, expected)
-    assert described["plugins"]["strategy"] == "horovod"
+    assert (described["plugins"]["strategy"], described["resources"]["workers"]) == ("horovod", 2)
 
 
 def test_loader(train, expected):
