@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 import signal
 import textwrap
 
@@ -102,24 +103,22 @@ def test_ddp_and_horovod_continue_each_other(launcher, tmp_path, first, second):
     assert distance(continued, Plain.expected(PLAN)) < 2e-5
 
 
-def test_cycle_time_is_how_long_tensors_are_collected(finish):
+def test_a_tensor_does_not_wait_for_the_cycle(finish):
     logs = finish(
         """
-        for cycle_time_ms in (1, 300):
-            strategy = joined(cycle_time_ms=cycle_time_ms)
-            started = time.monotonic()
-            for _ in range(5):
-                strategy.sum(torch.ones(1))
-            print(time.monotonic() - started)
-            strategy.stop()
+        strategy = joined(cycle_time_ms=500)
+        started = time.monotonic()
+        for _ in range(20):
+            strategy.sum(torch.ones(1))
+        print(time.monotonic() - started)
+        strategy.stop()
         """
     )
-    short, long = map(float, logs[0].split())
-    assert long - short > 0.8
+    assert float(logs[0]) < 3, "20 cycles are 10 seconds"
 
 
-@pytest.mark.parametrize(("option", "fused"), [("", True), ("fusion_threshold_mb=0", False)])
-def test_gradients_are_sent_together_up_to_the_threshold(finish, tmp_path, option, fused):
+@pytest.mark.parametrize(("option", "exchanges"), [("", 1), ("fusion_threshold_mb=0", 20)])
+def test_gradients_are_sent_together_up_to_the_threshold(finish, tmp_path, option, exchanges):
     finish(
         f"""
         os.environ["HOROVOD_TIMELINE"] = "{tmp_path}/timeline.json"
@@ -128,9 +127,8 @@ def test_gradients_are_sent_together_up_to_the_threshold(finish, tmp_path, optio
         strategy.stop()
         """
     )
-    events = (tmp_path / "timeline.json").read_text()
-    assert "GLOO_ALLREDUCE" in events
-    assert ("MEMCPY_IN_FUSION_BUFFER" in events) == fused
+    names = set(re.findall(r"core\.gradients\.\d+", (tmp_path / "timeline.json").read_text()))
+    assert len(names) == exchanges
 
 
 def test_a_process_may_join_one_group_after_another(finish):

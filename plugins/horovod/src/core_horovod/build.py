@@ -1,7 +1,7 @@
 """Compile Horovod for the torch of this environment, and install it: ``python -m core_horovod.build``.
 
-Horovod is published as source and asks for C++14, where torch needs C++17. It needs no patch to build: the compiler is
-started through a script that adds the flags which win. The wheel is kept, under
+Horovod is published as source and asks for C++14, where torch needs C++17: the compiler starts through a script that
+adds the flags which win. What `core_horovod.patches` mends is not needed to build. The wheel is kept, under
 ``${XDG_CACHE_HOME:-~/.cache}/core/wheels``, so the next environment of the same kind gets it in seconds.
 """
 
@@ -15,12 +15,14 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tarfile
 import tempfile
 from collections.abc import Iterator, Mapping
 from importlib import metadata, util
 from pathlib import Path
 
 from core_horovod import BUILD_COMMAND
+from core_horovod.patches import PATCHES
 
 VERSION = "0.28.1"
 CMAKE_MINIMUM = (3, 17)
@@ -116,7 +118,7 @@ def _cmake_version(command: str) -> tuple[int, ...] | None:
 
 
 def cached(flags: Mapping[str, str], optimise: str | None) -> Path | None:
-    """The wheel of an earlier build with the same torch, Python, platform and flags."""
+    """The wheel of an earlier build with the same torch, Python, platform, patches and flags."""
     return next(wheel_folder(flags, optimise).glob("*.whl"), None)
 
 
@@ -128,7 +130,7 @@ def wheel_folder(flags: Mapping[str, str], optimise: str | None) -> Path:
 def _local_version(flags: Mapping[str, str], optimise: str | None) -> str:
     """What tells two builds apart. It becomes a part of the wheel's version, so pip tells them apart as well."""
     torch = metadata.version("torch")
-    kind = [torch, sys.implementation.cache_tag, sysconfig.get_platform(), optimise, sorted(flags.items())]
+    kind = [torch, sys.implementation.cache_tag, sysconfig.get_platform(), PATCHES, optimise, sorted(flags.items())]
     return f"torch{torch.replace('+', '.')}.{hashlib.sha256(repr(kind).encode()).hexdigest()[:8]}"
 
 
@@ -148,23 +150,25 @@ def _build(flags: Mapping[str, str], optimise: str | None) -> Path:
             "CMAKE_POLICY_VERSION_MINIMUM": "3.5",  # cmake 4 refuses the minimum that its gloo asks for
         }
         environment.setdefault("MAKEFLAGS", f"-j{min(8, os.cpu_count() or 1)}")
-        # pip's own cache knows neither torch nor these variables. Two steps: from an index, pip wants the bare version.
+        # pip's own cache knows neither torch nor these variables.
         options = ("--quiet", "--no-cache-dir", "--no-deps", "--no-build-isolation")
         _pip("download", *options, "--no-binary", "horovod", "--dest", work, f"horovod=={VERSION}")
-        _pip(
-            "wheel",
-            *options,
-            "--wheel-dir",
-            f"{work}/wheels",
-            *map(str, Path(work).glob("horovod-*")),
-            environment=environment,
-        )
+        source = _unpacked(Path(work, f"horovod-{VERSION}.tar.gz"))
+        for edit in PATCHES:
+            edit.apply(source)
+        _pip("wheel", *options, "--wheel-dir", f"{work}/wheels", str(source), environment=environment)
         try:
             os.rename(f"{work}/wheels", folder)
         except OSError:
             if not folder.is_dir():  # unless another process was faster
                 raise
     return next(folder.glob("*.whl"))
+
+
+def _unpacked(archive: Path) -> Path:
+    with tarfile.open(archive) as content:
+        content.extractall(archive.parent, filter="data")
+    return archive.parent / f"horovod-{VERSION}"
 
 
 _CMAKE = """#!/bin/sh

@@ -33,10 +33,13 @@ class HorovodOptions(GroupOptions):
     fusion_threshold_mb: float | None = attrs.field(
         default=None,
         validator=attrs.validators.optional(attrs.validators.ge(0)),
-        metadata={"doc": "Megabytes of gradients sent at once; null is HOROVOD_FUSION_THRESHOLD, or 128."},
+        metadata={"doc": "Megabytes of gradients sent at once; null is HOROVOD_FUSION_THRESHOLD, or 25."},
     )
     cycle_time_ms: float | None = attrs.field(
         default=None,
         validator=attrs.validators.optional(attrs.validators.gt(0)),
-        metadata={"doc": "Milliseconds in which gradients are collected to be sent; null is HOROVOD_CYCLE_TIME, or 1."},
+        metadata={
+            "doc": "Milliseconds after which a worker that sends nothing looks what others send; null is "
+            "HOROVOD_CYCLE_TIME, or 5."
+        },
     )

@@ -1,8 +1,9 @@
-"""Horovod as a strategy: each gradient is sent as soon as backward has it, and arrives before the update."""
+"""Horovod as a strategy: gradients are sent as soon as backward has a bucket of them, and arrive before the update."""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import os
 import time
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 from core.errors import PluginError
 from core.strategy import MakeOptimizer, Strategy
 from core_horovod import BUILD_COMMAND
+from core_horovod.buckets import Bucket, buckets
 from core_horovod.options import HorovodOptions
 
 try:
@@ -30,7 +32,7 @@ if not hvd.gloo_built():
 from core_horovod.objects import broadcast_object
 from core_horovod.rendezvous import rendezvous
 
-POLL_SECONDS = 1e-4
+BUCKET_BYTES = 25 << 20
 _WIDER = {torch.bfloat16: torch.float32, torch.uint8: torch.int32, torch.int8: torch.int32, torch.int16: torch.int32}
 """In which Horovod adds up what it cannot add up as it is."""
 
@@ -88,30 +90,36 @@ class Horovod(Strategy):
     def prepare(self, model: nn.Module, make_optimizer: MakeOptimizer) -> nn.Module:
         self._equalise((*model.parameters(), *model.buffers()))
         self._compression = getattr(hvd.Compression, self.options.compression)
-        self._names = {parameter: name for name, parameter in model.named_parameters() if parameter.requires_grad}
-        self._sent: dict[nn.Parameter, tuple[int, Any]] = {}
+        self._sent: dict[Bucket, tuple[int, Any]] = {}
         self._sending = False
-        if self.world_size > 1:
-            for parameter in self._names:
-                parameter.register_post_accumulate_grad_hook(self._gradient_is_there)  # type: ignore[no-untyped-call]
+        limit = self._settings().get("HOROVOD_FUSION_THRESHOLD") or os.environ.get("HOROVOD_FUSION_THRESHOLD")
+        trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        self._buckets = buckets(trained, int(limit or BUCKET_BYTES)) if self.world_size > 1 else []
+        for bucket in self._buckets:
+            for parameter in bucket.parameters:
+                hook = functools.partial(self._gradient_is_there, bucket)
+                parameter.register_post_accumulate_grad_hook(hook)  # type: ignore[no-untyped-call]
         return super().prepare(model, make_optimizer)
 
     @contextlib.contextmanager
     def microbatch(self, *, last: bool) -> Iterator[None]:
         self._sending = last
+        for bucket in self._buckets:
+            bucket.owed = len(bucket.parameters)
         try:
             yield
         finally:
             self._sending = False
 
-    def _gradient_is_there(self, parameter: nn.Parameter) -> None:
-        if self._sending:
-            self._send(parameter)
+    def _gradient_is_there(self, bucket: Bucket, _: nn.Parameter) -> None:
+        bucket.owed -= 1
+        if self._sending and not bucket.owed:
+            self._send(bucket)
 
-    def _send(self, parameter: nn.Parameter) -> None:
-        content, context = self._compression.compress(parameter.grad)
-        handle = hvd.allreduce_async_(content.contiguous(), name=self._names[parameter], op=hvd.Sum)
-        self._sent[parameter] = handle, context
+    def _send(self, bucket: Bucket) -> None:
+        content = bucket.pack()
+        content, context = self._compression.compress(content.to(_WIDER.get(content.dtype, content.dtype)))
+        self._sent[bucket] = hvd.allreduce_async_(content, name=bucket.name, op=hvd.Sum), context
 
     def step(self, max_norm: float | None = None) -> Tensor | None:
         if self.world_size > 1:
@@ -119,18 +127,14 @@ class Horovod(Strategy):
         return self.update(max_norm)
 
     def _receive(self) -> None:
-        """Wait for all gradients. A parameter that some workers did not use gets the others'; unused by all, none."""
-        used = torch.tensor([float(parameter.grad is not None) for parameter in self._names])
-        counting = hvd.allreduce_async_(used, name="core.used", op=hvd.Sum)
-        for parameter in self._names:
-            if parameter not in self._sent:
-                if parameter.grad is None:
-                    parameter.grad = torch.zeros_like(parameter)
-                self._send(parameter)
-        for parameter, workers in zip(self._names, self._wait(counting).tolist(), strict=True):
-            handle, context = self._sent.pop(parameter)
+        """Wait for all gradients. A bucket with a parameter that this worker did not use is still to be sent."""
+        for bucket in self._buckets:
+            if bucket not in self._sent:
+                self._send(bucket)
+        for bucket in self._buckets:
+            handle, context = self._sent.pop(bucket)
             total = self._compression.decompress(self._wait(handle), context)
-            parameter.grad = total if workers else None
+            bucket.unpack(total.to(bucket.parameters[0].dtype))
         self._equalise(self.module.buffers())  # running statistics follow each worker's own rows
 
     def _equalise(self, tensors: Iterable[Tensor]) -> None:
@@ -154,11 +158,12 @@ class Horovod(Strategy):
 
     def _wait(self, handle: int) -> Tensor:
         """What an exchange gives. Horovod's own way to wait has no end, and takes a processor all the while."""
-        deadline = time.monotonic() + self.options.timeout_s
+        start = time.monotonic()
         while not hvd.poll(handle):
-            if time.monotonic() > deadline:
+            waited = time.monotonic() - start
+            if waited > self.options.timeout_s:
                 raise TimeoutError(f"a worker took no part in an exchange for {self.options.timeout_s:g} seconds")
-            time.sleep(POLL_SECONDS)
+            time.sleep(min(waited / 8, 1e-3))  # at first for as short as the system can
         received: Tensor = hvd.synchronize(handle)
         return received
 
