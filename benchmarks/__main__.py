@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-NAMES = ("startup", "training", "memory", "preprocessing", "prediction", "exact")
+NAMES = ("startup", "training", "memory", "preprocessing", "prediction", "exact", "strategies")
 
 
 def main(arguments: list[str]) -> int:
