@@ -49,9 +49,9 @@ class Steps:
                 if last and trainer.regularization_lambda and trainer.regularization_type:
                     loss = loss + penalty(strategy.model, trainer) / strategy.world_size
                 strategy.backward(loss)
-        strategy.step(self.max_norm)
         sums[-1] = float(run.interrupted())
-        *losses, stop = strategy.sum(sums).tolist()
+        *losses, stop = strategy.sum(sums).tolist()  # before the step, while gradients still travel
+        strategy.step(self.max_norm)
         return losses, stop > 0
 
     def outputs(self, batch: Batch) -> dict[str, Tensor]:
