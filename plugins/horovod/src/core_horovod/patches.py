@@ -35,7 +35,7 @@ INTERFACE = (
     ),
 )
 
-# A tensor waits for the end of the millisecond that the thread which sends it sleeps, up to a third of a small model's
+# A tensor waits for the end of the millisecond that the thread which sends it sleeps, some quarter of a small model's
 # step. Here it wakes the thread, which need not look so often by itself: each look is an exchange with all workers.
 WAKING = (
     Edit(
