@@ -223,8 +223,8 @@ def _fault(kind: Kind, spec: Any) -> str:
         return f"options {spec.options!r} of {spec.name!r} is not an attrs class derived from {base.__name__}"
     if not isinstance(spec.needs, tuple) or not all(isinstance(module, str) and module for module in spec.needs):
         return f"needs {spec.needs!r} of {spec.name!r} is not a tuple of module names"
-    if not isinstance(spec.remedy, str):
-        return f"remedy {spec.remedy!r} of {spec.name!r} is not text"
+    if not isinstance(spec.remedy, str) or not spec.remedy.isprintable():
+        return f"remedy {spec.remedy!r} of {spec.name!r} is not a line of text"
     return ""
 
 

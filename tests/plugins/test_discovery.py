@@ -74,7 +74,7 @@ def test_broken_plugin_is_listed_with_its_reason(environment, source, reason):
         ("options=None", "not an attrs class derived from StrategyOptions"),
         ("options=LoaderOptions", "not an attrs class derived from StrategyOptions"),
         ("needs='torch'", "not a tuple of module names"),
-        ("remedy=1", "is not text"),
+        ("remedy=1", "is not a line of text"),
     ],
 )
 def test_wrong_spec_is_broken(environment, field, reason):
