@@ -21,7 +21,7 @@ from typing import Any
 import attrs
 
 from core import Callback, Model
-from core.errors import CoreError
+from core.errors import CoreError, Interrupted
 from examples import get_data
 
 BAR = 1e-4
@@ -193,6 +193,8 @@ def compare(name: str, ways: Iterable[Way], steps: int) -> Iterator[Line]:
         for way in ways:
             try:
                 found = learn(name, dataset, way.section(folder), steps, folder)
+            except Interrupted:
+                raise
             except CoreError as error:
                 yield Line(dataset=name, way=way, problem=str(error))
             else:
