@@ -12,7 +12,7 @@ from typing import Any
 import attrs
 
 from core.backends.detect import answers, in_ray_session, ray_address
-from core.errors import ConfigError, PluginError, UserError
+from core.errors import ConfigError, PluginError, UserError, WorkerFailed
 
 log = logging.getLogger("core")
 
@@ -31,6 +31,9 @@ SETTINGS = {
 """Environment of everything Ray starts for a job; what the user has set stays."""
 
 WAIT_LINE_SECONDS = 2.0
+LOST_SECONDS = 60.0
+"""How long a retry waits for a lost node to come back, or for another in its place."""
+
 Resources = Mapping[str, float]
 
 
@@ -167,9 +170,7 @@ def _described(address: str | None) -> Cluster:
     from ray._private.state import state  # what Ray Train itself asks before it waits for workers
 
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-    expected = (
-        None if address is None or address.startswith("ray://") else state.get_max_resources_from_cluster_config()
-    )
+    expected = None if ray.util.client.ray.is_connected() else state.get_max_resources_from_cluster_config()
     return Cluster(address=address, nodes=nodes, expected=expected or None)
 
 
@@ -197,9 +198,25 @@ def check_room(cluster: Cluster, workers: int, resources: Resources) -> None:
 
 
 def wait_for_room(workers: int, resources: Resources) -> None:
-    """Say what a job waits for, where others hold what it needs. Ray queues it until they are done."""
+    """Wait for nodes that a retry needs and that were lost, and say what else a job waits for.
+
+    What others hold is free when they are done: Ray queues the job for it.
+
+    Raises:
+        WorkerFailed: too few nodes are left, and none came back.
+    """
     import ray
 
+    deadline = time.monotonic() + LOST_SECONDS
+    while (cluster := _described(None)).room(resources) < workers:
+        if time.monotonic() > deadline:
+            raise WorkerFailed(
+                f"{workers} workers find no place any more in {cluster}",
+                path="backend.trainer.num_workers",
+                found=workers,
+                expected=f"at most {cluster.room(resources)}, unless nodes are added",
+            )
+        time.sleep(1)
     deadline = time.monotonic() + WAIT_LINE_SECONDS
     while True:
         free = ray.available_resources()

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 
+from core.backends.ray import cluster
 from core.errors import ConfigError, Interrupted, NonFiniteLoss, WorkerFailed
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("ray_cluster")]
@@ -94,6 +95,13 @@ def test_an_interrupted_run_goes_on(config, train, watch, expected, processes):
     assert processes() == []
     stopped = raised.value.hint.split()[-1]
     assert_same(train(config, model_resume_path=stopped), expected[0])
+
+
+def test_a_retry_does_not_wait_for_ever_for_lost_nodes(monkeypatch):
+    monkeypatch.setattr(cluster, "LOST_SECONDS", 0.5)
+    with pytest.raises(WorkerFailed, match="find no place any more") as raised:
+        cluster.wait_for_room(3, {"CPU": 1.0})
+    assert raised.value.path == "backend.trainer.num_workers"
 
 
 @pytest.mark.parametrize(
