@@ -159,8 +159,9 @@ def test_checkout_installs_with_one_command(checkout: Path, tmp_path: Path) -> N
     environment.pip_install("-e", ".", *plugins, cwd=checkout)
 
     listed = environment.plugins()
-    # Plugins that do not do their job yet register nothing, and no library of theirs had to be compiled.
-    assert {dist for dist, _ in listed} == {"core", "core-dask", "core-ddp", "core-modin"}
-    assert listed["core-ddp", "ddp"] == "ok"
-    assert listed["core-dask", "dask"] == listed["core-modin", "modin"] == "unavailable"
+    # No library of theirs had to be installed or compiled for them to be listed.
+    assert {dist for dist, _ in listed} == {"core", *(f"core-{name}" for name in PLUGINS)}
+    assert listed["core-ddp", "ddp"] == listed["core-fsdp", "fsdp"] == "ok"
+    for name in ("dask", "deepspeed", "horovod", "modin"):
+        assert listed[f"core-{name}", name] == "unavailable"
     assert str(checkout) in environment.run("python", "-c", "import core; print(core.__file__)")

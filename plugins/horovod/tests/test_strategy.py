@@ -147,8 +147,9 @@ def test_a_process_may_join_one_group_after_another(finish):
         assert log.splitlines() == [f"{rank} 2 {total}" for total in (2.0, 4.0, 6.0)]
 
 
-@pytest.mark.parametrize("hit", [0, 1])
-@pytest.mark.parametrize(("number", "limit_s"), [(signal.SIGKILL, 5), (signal.SIGSTOP, 10)])
+@pytest.mark.parametrize(
+    ("number", "limit_s", "hit"), [(signal.SIGKILL, 5, 0), (signal.SIGKILL, 5, 1), (signal.SIGSTOP, 10, 1)]
+)
 def test_a_worker_that_is_hit_ends_the_other(run, hit, number, limit_s):
     endings = run(
         f"""

@@ -128,7 +128,7 @@ def works(pid: int) -> bool:
 @pytest.fixture(scope="module")
 def arguments(hidden: Path, dataset: Path, untouched: dict[str, Any]) -> list[str]:
     """A run that is long enough to be hit, its data and results where only the driver sees them."""
-    trainer = {**untouched["trainer"], "epochs": 40, "steps_per_checkpoint": 2}
+    trainer = {**untouched["trainer"], "epochs": 15, "steps_per_checkpoint": 2}
     config = {key: value for key, value in untouched.items() if key != "backend"} | {"trainer": trainer}
     (hidden / "config.yaml").write_text(yaml.safe_dump(config))
     shutil.copy(dataset, hidden / "data.csv")
