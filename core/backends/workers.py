@@ -6,7 +6,6 @@ import contextlib
 import os
 import secrets
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from core.backends.channel import Channel, Heard
+from core.backends.group import free_port, variables
 from core.backends.interrupts import on_interrupt
 from core.callbacks import Reporter
 from core.errors import Interrupted, WorkerFailed
@@ -96,7 +96,7 @@ def _processes(count: int, logs: Path) -> Iterator[tuple[list[subprocess.Popen[b
     connections: list[Connection] = []
     with tempfile.TemporaryDirectory(prefix="core-") as folder, contextlib.ExitStack() as stack:
         listener = stack.enter_context(Listener(os.path.join(folder, "s"), "AF_UNIX", authkey=bytes.fromhex(key)))
-        port = _free_port()
+        port = free_port()
         threads = str(max(1, (os.cpu_count() or 1) // count))
         try:
             for rank in range(count):
@@ -105,12 +105,7 @@ def _processes(count: int, logs: Path) -> Iterator[tuple[list[subprocess.Popen[b
                     **os.environ,
                     ADDRESS: str(listener.address),
                     KEY: key,
-                    "RANK": str(rank),
-                    "LOCAL_RANK": str(rank),
-                    "WORLD_SIZE": str(count),
-                    "LOCAL_WORLD_SIZE": str(count),
-                    "MASTER_ADDR": "127.0.0.1",
-                    "MASTER_PORT": str(port),
+                    **variables(rank, count, port),
                 }
                 log = stack.enter_context(open(logs / f"worker-{rank}.log", "wb"))
                 # -P: a folder named `core` where the user stands must not be taken for this package.
@@ -181,13 +176,6 @@ def _forward_interrupts(processes: list[subprocess.Popen[bytes]]) -> Iterator[th
 
     with on_interrupt(ask):
         yield asked
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 class ProcessChannel(Channel):

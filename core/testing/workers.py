@@ -14,7 +14,6 @@ import json
 import os
 import pickle
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -24,6 +23,8 @@ from pathlib import Path
 from typing import Any
 
 import attrs
+
+from core.backends.group import free_port, variables
 
 POLL_SECONDS = 0.01
 LOG_TAIL_LINES = 30
@@ -125,9 +126,7 @@ def main() -> int:
     for line in sys.stdin:
         request = json.loads(line)
         folder, count = Path(request["folder"]), request["count"]
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
+        port = free_port()
         started = time.monotonic()
         workers = []
         for rank in range(count):
@@ -144,14 +143,7 @@ def _work(folder: Path, rank: int, count: int, port: int, *, teardown: bool) -> 
     for descriptor in (1, 2):
         os.dup2(log, descriptor)
     faulthandler.enable()
-    os.environ |= {
-        "RANK": str(rank),
-        "LOCAL_RANK": str(rank),
-        "WORLD_SIZE": str(count),
-        "LOCAL_WORLD_SIZE": str(count),
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
-    }
+    os.environ |= variables(rank, count, port)
     try:
         result = pickle.loads((folder / "work").read_bytes())()
         (folder / f"result-{rank}").write_bytes(pickle.dumps(result))

@@ -6,11 +6,12 @@ Ray Train's controller imports this module to start workers, and torch would tak
 from __future__ import annotations
 
 import os
-import socket
 from typing import Any
 
 import ray
 from ray.train.backend import Backend, BackendConfig
+
+from core.backends.group import free_port, variables
 
 
 class Rendezvous(BackendConfig):  # type: ignore[misc]
@@ -29,33 +30,27 @@ class _Rendezvous(Backend):  # type: ignore[misc]
         places = worker_group.execute(_node)
         several = len(set(places)) > 1
         for rank, node in enumerate(places):
-            worker_group.execute_single(
+            told = variables(
                 rank,
-                _set_environment,
-                {
-                    "RANK": str(rank),
-                    "WORLD_SIZE": str(len(places)),
-                    "LOCAL_RANK": str(places[:rank].count(node)),
-                    "LOCAL_WORLD_SIZE": str(places.count(node)),
-                    "MASTER_ADDR": host,
-                    "MASTER_PORT": str(port),
-                },
-                several,
+                len(places),
+                port,
+                host=host,
+                local_rank=places[:rank].count(node),
+                local_size=places.count(node),
             )
+            worker_group.execute_single(rank, _set_environment, told, several)
 
 
 def _address() -> tuple[str, int]:
-    with socket.socket() as probe:
-        probe.bind(("", 0))
-        return ray.util.get_node_ip_address(), probe.getsockname()[1]
+    return ray.util.get_node_ip_address(), free_port("")
 
 
 def _node() -> str:
     return str(ray.get_runtime_context().get_node_id())
 
 
-def _set_environment(variables: dict[str, str], several_nodes: bool) -> None:
-    os.environ.update(variables)
+def _set_environment(told: dict[str, str], several_nodes: bool) -> None:
+    os.environ.update(told)
     if several_nodes and (interface := _interface(ray.util.get_node_ip_address())):
         # By itself gloo takes the address that the host's name resolves to, which is often the loopback's.
         os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
