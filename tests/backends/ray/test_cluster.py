@@ -41,8 +41,11 @@ def closed() -> str:
 
 
 @pytest.fixture(autouse=True)
-def _no_address(monkeypatch):
+def _nothing_to_join(monkeypatch):
+    """Neither an address nor the cluster that tests before these may have started in this process."""
     monkeypatch.delenv("RAY_ADDRESS")
+    for module in ("placement", "ray.cluster"):
+        monkeypatch.setattr(f"core.backends.{module}.in_ray_session", lambda: False)
 
 
 def test_what_ray_start_left_is_found_where_ray_keeps_it(tmp_path):
@@ -84,7 +87,6 @@ def test_a_dead_address_is_said_and_the_job_runs_here(monkeypatch, closed, caplo
 
 def test_a_dead_address_is_an_error_where_ray_is_asked_for(monkeypatch, closed):
     monkeypatch.setenv("RAY_ADDRESS", closed)
-    monkeypatch.setattr("core.backends.ray.cluster.in_ray_session", lambda: False)
     with pytest.raises(UserError) as raised:
         place(backend(type="ray"))
     assert raised.value.path == "RAY_ADDRESS"
