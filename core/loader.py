@@ -86,6 +86,18 @@ class Loader(ABC):
         """Give back memory, threads and actors."""
 
 
+def row_bytes(schema: pa.Schema) -> int:
+    """Bytes of one encoded row in memory."""
+    import pyarrow as pa
+
+    total = 0
+    for field in schema:
+        width = field.type.list_size if pa.types.is_fixed_size_list(field.type) else 1
+        scalar = field.type.value_type if pa.types.is_fixed_size_list(field.type) else field.type
+        total += width * max(1, scalar.bit_width // 8)
+    return max(total, 1)
+
+
 def epoch_order(
     rows: int, *, seed: int, epoch: int, shuffle: bool, window_rows: int | None = None
 ) -> Iterator[np.ndarray]:

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import attrs
-import pyarrow as pa
 
 from core.config.sections import Config
 from core.data import cache as entries
@@ -16,6 +15,7 @@ from core.data.datasets import Datasets
 from core.data.preprocessing import fingerprint_of, opened
 from core.data.processed import Processed
 from core.data.sources import DataSource, FileSource, TableSource
+from core.loader import row_bytes
 from core.storage import Location
 
 DIGESTED_BYTES = 1 << 30
@@ -72,7 +72,7 @@ class Preview:
         """Bytes of all encoded rows in memory."""
         if self.processed is None:
             return None
-        return sum(split.rows * _width(split.schema) for split in self.processed.splits.values())
+        return sum(split.rows * row_bytes(split.schema) for split in self.processed.splits.values())
 
     def _rows(self) -> int | None:
         if self.processed is not None:
@@ -115,14 +115,3 @@ def _total(values: Iterable[int | None]) -> int | None:
     """The sum, where all are known."""
     known = list(values)
     return None if None in known else sum(value or 0 for value in known)
-
-
-def _width(schema: pa.Schema) -> int:
-    """Bytes of an encoded row."""
-    return sum(_bits(field.type) for field in schema) // 8
-
-
-def _bits(kind: pa.DataType) -> int:
-    if pa.types.is_fixed_size_list(kind):
-        return int(kind.list_size) * _bits(kind.value_type)
-    return max(8, int(kind.bit_width))

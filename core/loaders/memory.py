@@ -10,7 +10,7 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
-from core.loader import Batch, BatchPlan, EncodedSplit, Loader, epoch_order
+from core.loader import Batch, BatchPlan, EncodedSplit, Loader, epoch_order, row_bytes
 from core.specs import LoaderOptions
 
 READ_ROWS = 1 << 14
@@ -116,7 +116,7 @@ class MemoryLoader(Loader):
 
     def _window_rows(self) -> int | None:
         size = self.options.window_size_bytes
-        return None if size is None else max(1, size // _row_bytes(self.split.schema))
+        return None if size is None else max(1, size // row_bytes(self.split.schema))
 
     def _take(self, rows: np.ndarray) -> Rows:
         assert self._held is not None
@@ -153,13 +153,3 @@ class MemoryLoader(Loader):
         tables = [self.split.read(int(run[0]), int(run[-1]) + 1) for run in runs if len(run)]
         index = np.searchsorted(ascending, window)
         return Rows.from_arrow(pa.concat_tables(tables))[torch.from_numpy(index)]
-
-
-def _row_bytes(schema: pa.Schema) -> int:
-    """Bytes of one encoded row in memory."""
-    total = 0
-    for field in schema:
-        width = field.type.list_size if pa.types.is_fixed_size_list(field.type) else 1
-        scalar = field.type.value_type if pa.types.is_fixed_size_list(field.type) else field.type
-        total += width * max(1, scalar.bit_width // 8)
-    return max(total, 1)
