@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+import sys
 import time
+import traceback
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +40,25 @@ class Channel(ABC):
     @abstractmethod
     def should_stop(self) -> bool:
         """Ask the coordinator."""
+
+    def finish(self, kind: str, content: Any) -> None:
+        """Tell how it ended: this process may end next, so the coordinator has it when this returns."""
+        self.send(kind, content)
+
+    @contextlib.contextmanager
+    def failures_told(self) -> Iterator[None]:
+        """Tell what is raised in the block, in the log and to the coordinator; it goes on from here."""
+        try:
+            yield
+        except CoreError as error:
+            print(error, file=sys.stderr, flush=True)
+            self.finish("error", error)
+            raise
+        except BaseException as error:
+            traceback.print_exc()
+            sys.stderr.flush()
+            self.finish("crash", f"failed with {type(error).__name__}: {error}")
+            raise
 
     def __call__(self, event: str, /, **details: Any) -> None:
         if self.rank == 0 and self._wanted(event):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 import threading
-import traceback
 
 from core.backends.interrupts import on_interrupt
 from core.backends.workers import ProcessChannel
@@ -22,17 +21,12 @@ def main() -> int:
     asked = threading.Event()
     strategy = make_strategy(job.strategy, job.device)
     try:
-        with on_interrupt(asked.set):
+        with channel.failures_told(), on_interrupt(asked.set):
             strategy.start()
-            result = run_job(job, strategy, channel, asked.is_set)
-        channel.send("result", result)
-    except CoreError as error:
-        print(error, file=sys.stderr, flush=True)
-        channel.send("error", error)
-    except BaseException as error:
-        traceback.print_exc()
-        sys.stderr.flush()
-        channel.send("crash", f"failed with {type(error).__name__}: {error}")
+            channel.finish("result", run_job(job, strategy, channel, asked.is_set))
+    except CoreError:
+        pass  # the coordinator has it, and every worker comes here
+    except BaseException:
         # Leaving the group in order may wait for a worker that is gone.
         os._exit(1)
     strategy.stop()

@@ -9,7 +9,6 @@ import queue
 import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -57,7 +56,6 @@ class LineChannel(Channel):
         return bool(self.ask("should_stop"))
 
     def finish(self, kind: str, content: Any) -> None:
-        """Tell how it ended, and wait until that is with the line: this process may end next."""
         self.send(kind, content)
         self._wait_until_said()
 
@@ -93,22 +91,17 @@ def work(job: Any, line: Any, every_batch: bool) -> None:
     threading.Thread(target=_obey, args=(line, asked), daemon=True).start()
     with _output_to(channel):
         try:
-            from core.training.job import make_strategy, run_job
+            with channel.failures_told():
+                from core.training.job import make_strategy, run_job
 
-            use(channel.ask)
-            job = _in_reach(job, channel.ask)
-            strategy = make_strategy(job.strategy, job.device)
-            strategy.start()
-            result = run_job(job, strategy, channel, asked.is_set)
-            channel.finish("result", result)
-        except CoreError as error:
-            print(error, file=sys.stderr, flush=True)
-            channel.finish("error", error)
+                use(channel.ask)
+                job = _in_reach(job, channel.ask)
+                strategy = make_strategy(job.strategy, job.device)
+                strategy.start()
+                channel.finish("result", run_job(job, strategy, channel, asked.is_set))
+        except CoreError:
             raise
-        except Exception as error:
-            traceback.print_exc()
-            sys.stderr.flush()
-            channel.finish("crash", f"failed with {type(error).__name__}: {error}")
+        except Exception:
             time.sleep(ECHO_SECONDS)
             raise
         strategy.stop()
