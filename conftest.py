@@ -6,6 +6,7 @@ import logging
 import os
 import resource
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -29,6 +30,21 @@ def start_up_seconds() -> Callable[[Callable[[], object]], float]:
         return min(once() for _ in range(5))
 
     return measure
+
+
+@pytest.fixture(scope="session")
+def step_losses() -> type[Any]:
+    """A callback that remembers the loss of every step."""
+    import core
+
+    class StepLosses(core.Callback):
+        def __init__(self) -> None:
+            self.losses: list[float] = []
+
+        def on_batch_end(self, *, loss: float, **details: Any) -> None:
+            self.losses.append(loss)
+
+    return StepLosses
 
 
 @pytest.fixture(scope="session")

@@ -52,25 +52,15 @@ def dataset(frame: pd.DataFrame, tmp_path: Path) -> Path:
     return path
 
 
-class StepLosses(core.Callback):
-    """Remembers the loss of every step."""
-
-    def __init__(self) -> None:
-        self.losses: list[float] = []
-
-    def on_batch_end(self, *, loss: float, **details: Any) -> None:
-        self.losses.append(loss)
-
-
 Train = Callable[..., tuple["core.Run", list[float]]]
 
 
 @pytest.fixture
-def train(dataset: Path, tmp_path: Path) -> Train:
+def train(dataset: Path, tmp_path: Path, step_losses: type[Any]) -> Train:
     """Train on the data set; returns the run and the loss of each step."""
 
     def run(config: dict[str, Any], callbacks: tuple[core.Callback, ...] = (), **settings: Any) -> Any:
-        losses = StepLosses()
+        losses = step_losses()
         model = core.Model(config, callbacks=[losses, *callbacks])
         settings.setdefault("dataset", str(dataset))
         finished = model.train(output_directory=tmp_path / "results", **settings)

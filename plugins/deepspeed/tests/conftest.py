@@ -32,16 +32,8 @@ def deepspeed_launcher() -> Iterator[Launcher]:
         yield launcher
 
 
-class StepLosses(core.Callback):
-    def __init__(self) -> None:
-        self.losses: list[float] = []
-
-    def on_batch_end(self, *, loss: float, **details: Any) -> None:
-        self.losses.append(loss)
-
-
 @pytest.fixture
-def train(tmp_path: Path) -> Callable[..., tuple[core.Run, list[float]]]:
+def train(tmp_path: Path, step_losses: type[Any]) -> Callable[..., tuple[core.Run, list[float]]]:
     """Train on 161 rows with a backend section; returns the run and the loss of each step."""
     random = np.random.default_rng(0)
     a, b = random.normal(size=(2, 161))
@@ -50,7 +42,7 @@ def train(tmp_path: Path) -> Callable[..., tuple[core.Run, list[float]]]:
     frame = pd.DataFrame({"a": a, "b": b, "kind": kind, "words": words, "label": a + (kind == "x") > 0.3})
 
     def run(backend: dict[str, Any], *, inputs: Any = (), trainer: Any = None, **sections: Any) -> Any:
-        losses = StepLosses()
+        losses = step_losses()
         config = {**CONFIG, "backend": {"type": "local", **backend}, **sections}
         config["input_features"] = [*CONFIG["input_features"], *inputs]
         config["trainer"] = {**CONFIG["trainer"], **(trainer or {})}

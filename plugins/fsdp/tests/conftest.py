@@ -38,16 +38,6 @@ def config() -> dict[str, Any]:
     return copy.deepcopy(CONFIG)
 
 
-class StepLosses(core.Callback):
-    """Remembers the loss of every step."""
-
-    def __init__(self) -> None:
-        self.losses: list[float] = []
-
-    def on_batch_end(self, *, loss: float, **details: Any) -> None:
-        self.losses.append(loss)
-
-
 @pytest.fixture
 def frame() -> pd.DataFrame:
     """161 rows: 129 to train on, so that a last batch has fewer than there are workers."""
@@ -61,11 +51,11 @@ def frame() -> pd.DataFrame:
 
 
 @pytest.fixture
-def train(frame: pd.DataFrame, tmp_path: Path) -> Callable[..., tuple[core.Run, list[float]]]:
+def train(frame: pd.DataFrame, tmp_path: Path, step_losses: type[Any]) -> Callable[..., tuple[core.Run, list[float]]]:
     """Train on `frame`; returns the run and the loss of each step."""
 
     def run(config: dict[str, Any], **settings: Any) -> tuple[core.Run, list[float]]:
-        losses = StepLosses()
+        losses = step_losses()
         model = core.Model(config, callbacks=[losses])
         return model.train(dataset=frame, output_directory=tmp_path / "results", **settings), losses.losses
 
