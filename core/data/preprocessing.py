@@ -86,7 +86,7 @@ def preprocess(
         return found
     place = entries.writable(places, options)
 
-    with _shortage_told(str(datasets)), _other_disks_told():
+    with _shortage_told(str(datasets)), _other_disks_told(os.path.exists):
         report("read", 0, len(STAGES))
         parts = [attrs.evolve(part, frame=processor.open(part.source)) for part in parts]
         report("split", 1, len(STAGES))
@@ -96,7 +96,8 @@ def preprocess(
         report("encode", 3, len(STAGES))
         writer = Writer.begin(place, key)
         try:
-            with _other_disks_told():  # before what was written is cleared away
+            # A part is new; its folder is there until what was written is cleared away.
+            with _other_disks_told(lambda part: os.path.isdir(os.path.dirname(part))):
                 stored = _encoded(parts, metadata, writer, processor)
             schema = storage_schema(columns, metadata)
             processed = writer.finish(
@@ -129,15 +130,13 @@ def _shortage_told(where: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _other_disks_told() -> Iterator[None]:
-    """Say what is wrong where a file is missing that this process sees: it is another machine that looked for it."""
+def _other_disks_told(here: Callable[[str], bool]) -> Iterator[None]:
+    """Say what is wrong where a place is missing that is `here`: it is another machine that looked for it."""
     try:
         yield
     except StorageError as error:
         problem = error.problems[0]
-        if "No such file" not in problem.message:
-            raise
-        if not (os.path.exists(problem.path) or os.path.exists(os.path.dirname(problem.path))):
+        if "No such file" not in problem.message or not here(problem.path):
             raise
         hint = (
             "It is there on this machine, and a node of the cluster does not see it. Use a place that all nodes reach, "

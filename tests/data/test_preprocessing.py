@@ -281,3 +281,18 @@ def test_another_dataset_is_told_in_one_line() -> None:
 
     assert "lacks 8 of the 8 columns that are wanted: 'a', 'b', 'c', 'd', 'e', …" in str(problem)
     assert "Is it the right dataset?" in problem.hint
+
+
+def test_a_file_that_another_machine_does_not_see_is_told_apart_from_one_that_is_gone(tmp_path):
+    from core.data.preprocessing import _other_disks_told
+    from core.errors import StorageError
+
+    (tmp_path / "here.csv").write_text("a\n1\n")
+    hints = {}
+    for name in ("here.csv", "gone.csv"):
+        with pytest.raises(StorageError) as raised, _other_disks_told(os.path.exists):
+            raise StorageError("cannot read it: No such file or directory", path=str(tmp_path / name), hint="as it was")
+        hints[name] = raised.value.hint
+
+    assert "a node of the cluster does not see it" in hints["here.csv"]
+    assert hints["gone.csv"] == "as it was"
