@@ -49,8 +49,13 @@ class Callback:
         `logdir` is the run's folder in `backend.trainer.logdir`, where that is set, else `output_directory`.
         """
 
-    def on_train_end(self, *, statistics: dict[str, Any], best_round: int | None, **details: Any) -> None:
-        """`statistics`: as in ``training_statistics.json``; `best_round` counts evaluations from 0."""
+    def on_train_end(
+        self, *, statistics: dict[str, Any], best_round: int | None, profile: dict[str, float], **details: Any
+    ) -> None:
+        """`statistics`: as in ``training_statistics.json``; `best_round` counts evaluations from 0.
+
+        `profile`: seconds of worker 0 by part of the loop (`core.training.profile.PARTS`), since it began or resumed.
+        """
 
     def on_epoch_start(self, *, epoch: int, **details: Any) -> None:
         """`epoch` counts from 0."""

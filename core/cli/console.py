@@ -40,12 +40,17 @@ class _PlainBar:
 
 
 class Console(Callback):
-    """Progress and tables on `stream`, by default stderr."""
+    """Progress and tables on `stream`, by default stderr.
+
+    Args:
+        quiet: say nothing of progress.
+        profile: show at the end where the time went.
+    """
 
     throttled = True
 
-    def __init__(self, *, quiet: bool = False, stream: TextIO | None = None) -> None:
-        self.quiet = quiet
+    def __init__(self, *, quiet: bool = False, profile: bool = False, stream: TextIO | None = None) -> None:
+        self.quiet, self.profile = quiet, profile
         self.stream = stream or sys.stderr
         self.bar: Bar | None = None
         self.stage = ""
@@ -134,8 +139,10 @@ class Console(Callback):
             self._start_bar("predicting", 0, "row")
         self._to(self.done + rows)
 
-    def on_train_end(self, **details: Any) -> None:
+    def on_train_end(self, *, profile: dict[str, float], **details: Any) -> None:
         self._end_bar()
+        if self.profile:
+            print(profile_table(profile), file=self.stream, flush=True)
 
 
 def table(scores: Mapping[str, Mapping[str, Mapping[str, float]]]) -> str:
@@ -161,6 +168,16 @@ def table(scores: Mapping[str, Mapping[str, Mapping[str, float]]]) -> str:
         ).rstrip()
         for row in cells
     )
+
+
+def profile_table(seconds: Mapping[str, float]) -> str:
+    """Parts of the training loop as text: seconds, share of the whole, and what each is."""
+    from core.training.profile import PARTS
+
+    whole = sum(seconds.values())
+    lines = [f"profile of worker 0, {whole:.1f} s"]
+    lines += [f"  {part:<10}  {spent:9.2f} s  {spent / whole:6.1%}  {PARTS[part]}" for part, spent in seconds.items()]
+    return "\n".join(lines)
 
 
 def _number(value: float | None) -> str:

@@ -63,6 +63,7 @@ def add_training(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--skip-save-training-statistics", action="store_true", help="write no statistics and curves")
     parser.add_argument("--skip-save-processed-input", action="store_true", help="remove the processed data at the end")
     parser.add_argument("--tensorboard", action="store_true", help="write TensorBoard events into the run's folder")
+    parser.add_argument("--profile", action="store_true", help="show at the end where the time of training went")
     parser.add_argument("--mlflow", action="store_true", help="log to MLflow, where its environment variables say")
     parser.add_argument("--json", action="store_true", help="print one JSON object on stdout")
 

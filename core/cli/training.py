@@ -59,7 +59,7 @@ def _without_secrets(words: list[str]) -> Iterator[str]:
 
 def train_as_asked(args: argparse.Namespace, request: TrainRequest) -> Run:
     """Train, with progress on the terminal."""
-    callbacks: list[Callback] = [Console(quiet=args.quiet)]
+    callbacks: list[Callback] = [Console(quiet=args.quiet, profile=args.profile)]
     if args.tensorboard:
         callbacks.append(TensorBoard())
     if args.mlflow:

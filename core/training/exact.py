@@ -52,20 +52,27 @@ class ExactSteps(Steps):
         for row, (shard, part) in zip(sums, self._shards_of(batch), strict=True):
             _restore(self.statistics, before)
             seed(run.seed, step, shard, strategy.device)
-            losses = (self.loss(self.module, columns, batch.global_rows, row) for columns in micro_batches(part, parts))
-            gradients.append(sum(map(self._gradient, losses), start=torch.zeros(())))
+            gradients.append(torch.zeros(()))
+            for columns in micro_batches(part, parts):
+                loss = self.loss(self.module, columns, batch.global_rows, row)
+                run.profile.lap("forward")
+                gradients[-1] = gradients[-1] + self._gradient(loss)
+                run.profile.lap("backward")
             seen.append([statistic.double().flatten() for statistic in self.statistics])
         gradient = self._in_shard_order(gradients)
+        run.profile.lap("exchange")
         if trainer.regularization_lambda and trainer.regularization_type:
             gradient += self._gradient(penalty(self.module, trainer))  # the same on every worker, as the weights are
         for parameter, part_of in zip(self.parameters, _split(gradient, self.parameters), strict=True):
             parameter.grad = part_of
         strategy.update(self.max_norm)
+        run.profile.lap("update")
         if self.statistics:  # float64 holds float32, and counts of batches, without loss
             mean = self._in_shard_order([torch.cat(statistics) for statistics in seen]) / self.shards
             _restore(self.statistics, _split(mean, self.statistics))
         sums[0, -1] = float(run.interrupted())
         *totals, stop = self._in_shard_order(list(sums)).tolist()
+        run.profile.lap("exchange")
         return totals, stop > 0
 
     def outputs(self, batch: Batch) -> dict[str, Tensor]:

@@ -23,6 +23,7 @@ from core.training import checkpoint
 from core.training.batching import learning_rate
 from core.training.checkpoint import Progress
 from core.training.loop import TRAINING, Report, Run, train
+from core.training.profile import Profile
 
 
 @attrs.frozen(kw_only=True)
@@ -62,6 +63,7 @@ def make_strategy(chosen: Selected, device: str) -> Strategy:
 
 def run_job(job: Job, strategy: Strategy, report: Report, interrupted: Callable[[], bool]) -> Progress:
     """Train as this worker. The strategy has started; whoever started it stops it."""
+    profile = Profile()
     folder = RunFolder(job.run_folder)
     processed = Processed.open(*job.processed)
     loader_class = registry().implementation("loader", job.loader.type)
@@ -82,6 +84,7 @@ def run_job(job: Job, strategy: Strategy, report: Report, interrupted: Callable[
             save_best=lambda weights: save_model(folder.model, job.config, processed.metadata, job.seed, weights),
             report=report,
             interrupted=interrupted,
+            profile=profile,
         )
         return train(run, _resume(job, strategy, folder))
     finally:

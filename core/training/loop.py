@@ -21,6 +21,7 @@ from core.training.batching import learning_rate
 from core.training.checkpoint import Progress
 from core.training.evaluation import COMBINED, forward_split, loss_weight, score
 from core.training.exact import ExactSteps, exact_arithmetic
+from core.training.profile import Profile
 from core.training.schedule import Plateau, factor
 from core.training.step import Steps
 
@@ -46,6 +47,7 @@ class Run:
         checkpoints: folder of the checkpoints, or None to write none.
         save_best: called on rank 0 with the weights that did best so far.
         interrupted: whether this worker was asked to stop; looked at after each step.
+        profile: where time is noted.
     """
 
     config: Config
@@ -57,6 +59,7 @@ class Run:
     save_best: Callable[[dict[str, Tensor]], None]
     report: Report
     interrupted: Callable[[], bool]
+    profile: Profile = attrs.field(factory=Profile)
 
 
 def train(run: Run, progress: Progress) -> Progress:
@@ -75,7 +78,7 @@ def train(run: Run, progress: Progress) -> Progress:
 
 
 def _train(run: Run, progress: Progress, steps: Steps) -> Progress:
-    trainer, strategy = run.config.trainer, run.strategy
+    trainer, strategy, profile = run.config.trainer, run.strategy, run.profile
     features = run.config.output_features
     plan = BatchPlan(
         batch_size=steps.cut.rows,
@@ -97,10 +100,13 @@ def _train(run: Run, progress: Progress, steps: Steps) -> Progress:
         done=progress.step,
         exchanged_bytes=steps.exchanged_bytes,
     )
+    profile.lap("start")
 
     while progress.step < total_steps and not progress.stopped_early:
         run.report("epoch_start", epoch=progress.epoch)
+        profile.lap("other")
         for batch in run.loaders[TRAINING].batches(plan, progress.epoch, start=progress.batch):
+            profile.lap("data")
             schedule = trainer.learning_rate_scheduler
             rate = (
                 base_rate
@@ -110,6 +116,7 @@ def _train(run: Run, progress: Progress, steps: Steps) -> Progress:
             for group in strategy.optimizer.param_groups:
                 group["lr"] = rate
             run.report("batch_start", step=progress.step)
+            profile.lap("other")
             losses, stop = steps.train(batch, progress.step)
             progress.step += 1
             progress.batch += 1
@@ -121,10 +128,12 @@ def _train(run: Run, progress: Progress, steps: Steps) -> Progress:
             run.report("batch_end", step=progress.step, loss=combined, rows=batch.global_rows)
             last = progress.step == total_steps
             if progress.batch % round_steps == 0 or progress.batch == epoch_steps or last:
+                profile.lap("other")
                 _evaluate(run, progress, plan, steps)
                 if progress.batch == epoch_steps:
                     progress.epoch, progress.batch = progress.epoch + 1, 0
                 _save(run, progress)
+                profile.lap("saving")
                 if progress.stopped_early or last:
                     break
                 if stop:
@@ -132,7 +141,11 @@ def _train(run: Run, progress: Progress, steps: Steps) -> Progress:
             elif stop:
                 _save(run, progress)
                 raise _interrupted(run, progress)
-    run.report("train_end", statistics=progress.statistics, best_round=progress.best_round)
+            profile.lap("other")
+    profile.lap("other")
+    run.report(
+        "train_end", statistics=progress.statistics, best_round=progress.best_round, profile=dict(profile.seconds)
+    )
     return progress
 
 
@@ -166,12 +179,15 @@ def _evaluate(run: Run, progress: Progress, plan: BatchPlan, steps: Steps) -> No
             for metric, value in metrics.items():
                 history.setdefault(metric, []).append(value)
     progress.losses, progress.rows = [0.0] * len(features), 0
+    run.profile.lap("evaluation")
     exhausted = _judge(run, progress, scores)
     progress.round += 1
+    run.profile.lap("saving")
     run.report("epoch_end", epoch=progress.epoch, round=progress.round, step=progress.step, scores=scores)
     # Rank 0 decides for all: callbacks live beside it, and one worker stopping alone would leave the others waiting.
     wish = torch.tensor(float(exhausted or (run.strategy.rank == 0 and run.report.should_stop())))
     progress.stopped_early = bool(run.strategy.broadcast(wish.to(run.strategy.device)).item())
+    run.profile.lap("other")
 
 
 def _judge(run: Run, progress: Progress, scores: Mapping[str, Mapping[str, Mapping[str, float]]]) -> bool:

@@ -48,10 +48,14 @@ class Steps:
                 loss = self.loss(strategy.model, columns, batch.global_rows, sums)
                 if last and trainer.regularization_lambda and trainer.regularization_type:
                     loss = loss + penalty(strategy.model, trainer) / strategy.world_size
+                run.profile.lap("forward")
                 strategy.backward(loss)
+                run.profile.lap("backward")
         sums[-1] = float(run.interrupted())
         *losses, stop = strategy.sum(sums).tolist()  # before the step, while gradients still travel
+        run.profile.lap("exchange")
         strategy.step(self.max_norm)
+        run.profile.lap("update")
         return losses, stop > 0
 
     def outputs(self, batch: Batch) -> dict[str, Tensor]:

@@ -7,6 +7,7 @@ import io
 import json
 import os
 import pty
+import re
 import shutil
 import termios
 import threading
@@ -21,6 +22,7 @@ import yaml
 from pandas.testing import assert_frame_equal
 
 from core.cli import main
+from core.training.profile import PARTS
 
 CONFIG: dict[str, Any] = {
     "input_features": [{"name": "x", "type": "number"}, {"name": "c", "type": "category"}],
@@ -127,6 +129,15 @@ def test_train_ends_with_the_metrics_and_the_places(say):
         "checkpoints", "description.json", "learning_curves.png", "model", "training_statistics.json"
     }  # fmt: skip
     assert "epoch 1/1, step 1" in err
+
+
+def test_a_profile_says_where_the_time_went(say):
+    _, err = say(*TRAIN, "--profile", "--quiet")
+
+    first, *parts = err.splitlines()
+    assert re.fullmatch(r"profile of worker 0, \d+\.\d s", first)
+    assert [line.split()[0] for line in parts] == list(PARTS)
+    assert sum(float(line.split()[3].rstrip("%")) for line in parts) == pytest.approx(100, abs=0.5)
 
 
 def test_a_second_run_finds_its_data_and_takes_another_folder(say):
