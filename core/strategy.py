@@ -19,12 +19,16 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Callable, Iterable
+import itertools
+import os
+from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
+from torch.distributed import PrefixStore, Store  # type: ignore[attr-defined]  # exported without `__all__`
+from torch.distributed.rendezvous import rendezvous
 
 from core.specs import GroupOptions, StrategyOptions
 
@@ -146,18 +150,48 @@ def _on_cpu(value: Any) -> Any:
     return value.detach().to("cpu", copy=True) if isinstance(value, Tensor) else value
 
 
+def group_store(timeout_s: float) -> Store:
+    """A key-value store of the group that is about to form, at MASTER_ADDR and MASTER_PORT; RANK 0's may serve it.
+
+    The store of a launcher outlives a group, and what an earlier one left in it would mislead the next. So each group
+    that the same processes form there, one after the other, has keys of its own.
+    """
+    address = tuple(os.environ[name] for name in ("MASTER_ADDR", "MASTER_PORT", "RANK"))
+    timeout = timedelta(seconds=timeout_s)
+    if address not in _stores:
+        store, _, _ = next(rendezvous("env://", timeout=timeout))
+        _stores[address] = store, itertools.count()
+    store, numbers = _stores[address]
+    store.set_timeout(timeout)
+    return PrefixStore(f"core-{next(numbers)}", store)
+
+
+_stores: dict[tuple[str, ...], tuple[Store, Iterator[int]]] = {}
+"""Those that this process has connected to, by address, and the numbers of the groups there."""
+
+
 class TorchGroup(Strategy):
-    """What strategies on a torch process group share: gloo on CPU, NCCL on GPU."""
+    """What strategies on a torch process group share."""
 
     options: GroupOptions
+
+    @property
+    def collectives(self) -> str:
+        """Torch's name of the library that exchanges tensors."""
+        return "nccl" if self.device.type == "cuda" else "gloo"
 
     def start(self) -> None:
         distributed = torch.distributed
         if self.device.type == "cuda":
             torch.cuda.set_device(self.device)  # torch sends objects from the current one, and shards lie on it
         if not distributed.is_initialized():
-            kind = "nccl" if self.device.type == "cuda" else "gloo"
-            distributed.init_process_group(kind, timeout=timedelta(seconds=self.options.timeout_s))
+            distributed.init_process_group(
+                self.collectives,
+                store=group_store(self.options.timeout_s),
+                rank=int(os.environ["RANK"]),
+                world_size=int(os.environ["WORLD_SIZE"]),
+                timeout=timedelta(seconds=self.options.timeout_s),
+            )
         self.rank, self.world_size = distributed.get_rank(), distributed.get_world_size()
 
     def stop(self) -> None:

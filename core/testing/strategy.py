@@ -44,6 +44,7 @@ from core.testing.training import (
     Trained,
     as_worker,
     exchange,
+    regroup,
     train,
 )
 from core.testing.workers import Ending, Launcher
@@ -235,6 +236,10 @@ class StrategyConformance:
                     _assert_same(_form(given), _form(tensor), f"shape, type and place of what {name} gives")
                 assert summed.equal(whole), f"sum of {tensor.dtype}: {summed.tolist()}, not {whole.tolist()}"
                 assert sent.equal(tensor), f"broadcast of {tensor.dtype}: {sent.tolist()}, not {tensor.tolist()}"
+
+    def test_its_workers_can_form_another_group(self, launcher: Launcher, world_size: int, tmp_path: Path) -> None:
+        for sums in self.results(launcher, world_size, tmp_path, regroup):
+            _assert_same(sums, [world_size] * len(sums), "sums of ones in one group after the other")
 
     def test_a_worker_that_has_left_its_group_ends(self, launcher: Launcher, world_size: int, tmp_path: Path) -> None:
         work = self.work(functools.partial(train, plan=Plan(steps=[Step()])))

@@ -280,3 +280,17 @@ def exchange(strategy: Strategy) -> list[tuple[Tensor, Tensor]]:
         return (tensor * (strategy.rank + 1)).to(strategy.device)
 
     return [(strategy.sum(mine(tensor)).cpu(), strategy.broadcast(mine(tensor)).cpu()) for tensor in [*TENSORS, LARGE]]
+
+
+def regroup(strategy: Strategy) -> list[float]:
+    """Leave the group and form another at the same address, a few times, one or the other worker in a hurry."""
+    sums = []
+    for number in range(4):
+        sums.append(float(strategy.sum(torch.ones((), device=strategy.device))))
+        if number % 2 == strategy.rank:
+            time.sleep(0.1)
+        strategy.stop()
+        if number % 3 == strategy.rank:
+            time.sleep(0.1)
+        strategy.start()
+    return sums

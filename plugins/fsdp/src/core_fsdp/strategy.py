@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from datetime import timedelta
 from typing import Any
 
 import attrs
@@ -26,12 +25,11 @@ class FSDP(TorchGroup):
     options: FSDPOptions
     mesh: DeviceMesh
 
-    def start(self) -> None:
-        if self.options.cpu_offload and self.device.type == "cuda" and not torch.distributed.is_initialized():
-            # Shards lie on the CPU, and the norm of their gradients is summed there.
-            timeout = timedelta(seconds=self.options.timeout_s)
-            torch.distributed.init_process_group("cpu:gloo,cuda:nccl", timeout=timeout)
-        super().start()
+    @property
+    def collectives(self) -> str:
+        if self.options.cpu_offload and self.device.type == "cuda":
+            return "cpu:gloo,cuda:nccl"  # shards lie on the CPU, and the norm of their gradients is summed there
+        return super().collectives
 
     def prepare(self, model: nn.Module, make_optimizer: MakeOptimizer) -> nn.Module:
         self.mesh = init_device_mesh(self.device.type, (self.world_size,))

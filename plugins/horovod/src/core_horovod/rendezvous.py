@@ -11,20 +11,19 @@ import json
 import os
 import socket
 from collections.abc import Iterator
-from datetime import timedelta
 
 import psutil
 from horovod.runner.http.http_server import RendezvousServer
-from torch.distributed.rendezvous import rendezvous as find_store
 
 from core.errors import TrainingError
+from core.strategy import group_store
 from core_horovod.slots import slots
 
 
 @contextlib.contextmanager
 def rendezvous(timeout_s: float) -> Iterator[dict[str, str]]:
     """The variables with which Horovod joins the group; every worker must have joined when the block is left."""
-    store, rank, size = next(find_store("env://", timeout=timedelta(seconds=timeout_s)))
+    store, rank, size = group_store(timeout_s), int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     master = socket.gethostbyname(os.environ["MASTER_ADDR"])
     store.set(f"horovod/{rank}", json.dumps([socket.gethostname(), _address_towards(master), _own_address()]))
     workers = [json.loads(store.get(f"horovod/{other}")) for other in range(size)]
@@ -49,9 +48,6 @@ def rendezvous(timeout_s: float) -> Iterator[dict[str, str]]:
             "HOROVOD_GLOO_RENDEZVOUS_ADDR": server_address,
             "HOROVOD_GLOO_RENDEZVOUS_PORT": str(server_port),
         }
-        if rank == 0:  # a launcher's store outlives the group, and these keys would mislead the next one
-            for key in ("server", *range(size)):
-                store.delete_key(f"horovod/{key}")
 
 
 def _address_towards(host: str) -> str:
