@@ -14,6 +14,7 @@ import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from core.cli.console import byte_count
 from core.errors import UserError
 
 if TYPE_CHECKING:
@@ -137,12 +138,12 @@ def _list(entries: list[Entry], folders: list[Location]) -> None:
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         for row in rows:
             print("  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
-    print(f"{len(entries)} entries, {_size(sum(entry.size for entry in entries))}")
+    print(f"{len(entries)} entries, {byte_count(sum(entry.size for entry in entries))}")
 
 
 def _row(entry: Entry) -> tuple[str, ...]:
     rows = "/".join(f"{count:,}" for count in entry.rows.values())
-    return entry.key, _age(entry), _size(entry.size), entry.state, rows, ", ".join(entry.features)
+    return entry.key, _age(entry), byte_count(entry.size), entry.state, rows, ", ".join(entry.features)
 
 
 def _show(entry: Entry, args: argparse.Namespace) -> None:
@@ -154,7 +155,7 @@ def _show(entry: Entry, args: argparse.Namespace) -> None:
         "place": str(entry.location),
         "state": entry.state + (f" ({entry.damage})" if entry.damage else ""),
         "age": _age(entry),
-        "size": _size(entry.size),
+        "size": byte_count(entry.size),
         "rows": ", ".join(f"{count:,} {split}" for split, count in entry.rows.items()),
         "features": ", ".join(f"{name} ({kind})" for name, kind in entry.features.items()),
         "left over": ", ".join(entry.dead),
@@ -176,8 +177,8 @@ def _prune(entries: list[Entry], args: argparse.Namespace) -> None:
         return
     for removal in done:
         what = removal.entry.location if removal.generation is None else removal.entry.location / removal.generation
-        print(f"{what}  {_size(removal.size)}  {removal.reason}")
-    print(f"{_size(freed)} {'would be freed' if args.dry_run else 'freed'}, {_size(kept)} kept")
+        print(f"{what}  {byte_count(removal.size)}  {removal.reason}")
+    print(f"{byte_count(freed)} {'would be freed' if args.dry_run else 'freed'}, {byte_count(kept)} kept")
 
 
 def _removal_as_json(removal: Removal) -> dict[str, Any]:
@@ -196,8 +197,3 @@ def _age(entry: Entry) -> str:
     seconds = max(0, time.time() - entry.begun)
     unit = next((unit for unit in "dhm" if seconds >= _SECONDS[unit]), "s")
     return f"{seconds / _SECONDS[unit]:.0f}{unit}"
-
-
-def _size(size: float) -> str:
-    unit = next((unit for unit in ("TB", "GB", "MB", "KB") if size >= _BYTES[unit]), "B")
-    return f"{size / _BYTES[unit]:.0f} B" if unit == "B" else f"{size / _BYTES[unit]:.1f} {unit}"

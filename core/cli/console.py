@@ -184,3 +184,14 @@ def _number(value: float | None) -> str:
     if value is None:
         return ""
     return "undefined" if math.isnan(value) else f"{value:.4g}" if abs(value) >= 1000 else f"{value:.4f}"
+
+
+def byte_count(size: float | None) -> str:
+    """``12 bytes``, ``3.4 MB``: three digits, units of a thousand."""
+    if size is None:
+        return "an unknown size"
+    if size < 1000:
+        return f"{size:.0f} bytes"
+    size = float(f"{size:.3g}")  # which may make 999.9 MB a GB
+    power = min(int(math.log10(size)) // 3, 4)
+    return f"{size / 1000**power:.3g} {('kB', 'MB', 'GB', 'TB')[power - 1]}"

@@ -14,6 +14,7 @@ import pytest
 
 import core
 from core.cli import main
+from core.cli.console import byte_count
 from core.data.cache import FOLDER, Writer
 from core.storage import Location
 
@@ -223,4 +224,20 @@ def test_nothing_kept_is_said(here: Path, capsys: pytest.CaptureFixture[str]) ->
     assert main(["cache", "list", "--cache-dir", "empty"]) == 0
     assert f"nothing is kept in {here / 'empty' / FOLDER}" in capsys.readouterr().out
     assert main(["cache", "prune", "--cache-dir", "empty"]) == 0
-    assert "0 B freed, 0 B kept" in capsys.readouterr().out
+    assert "0 bytes freed, 0 bytes kept" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [
+        (0, "0 bytes"),
+        (999, "999 bytes"),
+        (1000, "1 kB"),
+        (123_456_789, "123 MB"),
+        (999_600_000, "1 GB"),
+        (2.5e12, "2.5 TB"),
+        (None, "an unknown size"),
+    ],
+)
+def test_a_count_of_bytes_has_three_digits(size, text):
+    assert byte_count(size) == text
