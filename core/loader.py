@@ -20,7 +20,11 @@ SHUFFLE_BLOCK_ROWS = 4096
 
 
 class EncodedSplit(Protocol):
-    """One split of the processed data: rows in dataset order, whatever files they lie in."""
+    """One split of the processed data: rows in dataset order, whatever files they lie in. It can be pickled."""
+
+    @property
+    def key(self) -> str:
+        """A name, of letters and digits, that no split of other content has: for copies that outlive the loader."""
 
     @property
     def rows(self) -> int: ...
@@ -123,3 +127,49 @@ def epoch_order(
         starts = blocks[first : first + per_window, None] * SHUFFLE_BLOCK_ROWS
         window = (starts + np.arange(SHUFFLE_BLOCK_ROWS)).ravel()
         yield random.permutation(window[window < rows])
+
+
+def batch_rows(
+    rows: int, plan: BatchPlan, epoch: int, start: int = 0, *, window_rows: int | None = None
+) -> Iterator[tuple[int, np.ndarray]]:
+    """The batches of an epoch from number `start` on, as row numbers: all that a loader by row number has to know.
+
+    Yields:
+        Rows of the whole batch over all workers, and the numbers of this worker's rows of it, in order.
+    """
+    import numpy as np
+
+    pending = np.empty(0, dtype=np.int64)
+    number = 0
+    for window in epoch_order(rows, seed=plan.seed, epoch=epoch, shuffle=plan.shuffle, window_rows=window_rows):
+        pending = np.concatenate([pending, window]) if len(pending) else window
+        whole = len(pending) - len(pending) % plan.batch_size
+        for first in range(0, whole, plan.batch_size):
+            if number >= start:
+                yield plan.batch_size, pending[first : first + plan.batch_size][plan.share(plan.batch_size)]
+            number += 1
+        pending = pending[whole:]
+    if len(pending) and number >= start:
+        yield len(pending), pending[plan.share(len(pending))]
+
+
+def window_rows(options: LoaderOptions, schema: pa.Schema) -> int | None:
+    """Rows of a window of `window_size_bytes`; None where the whole split is one."""
+    size = options.window_size_bytes
+    return None if size is None else max(1, size // row_bytes(schema))
+
+
+def tensors(table: pa.Table) -> dict[str, Tensor]:
+    """Encoded rows as the columns of a batch: feature name to a tensor of shape (rows,) or (rows, width), on CPU."""
+    import pyarrow as pa
+    import torch
+
+    columns = {}
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        array = column.combine_chunks()
+        if pa.types.is_fixed_size_list(array.type):
+            flat = array.flatten().to_numpy(zero_copy_only=False)
+            columns[name] = torch.tensor(flat).view(len(array), array.type.list_size)
+        else:
+            columns[name] = torch.tensor(array.to_numpy(zero_copy_only=False))
+    return columns

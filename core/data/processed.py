@@ -70,6 +70,12 @@ class StoredSplit:
         self.__init__(folder=folder, parts=parts, stored_schema=schema)  # type: ignore[misc]
 
     @property
+    def key(self) -> str:
+        """A digest of the parts' digests and of their schema."""
+        digests = "".join(part.blake2b for part in self.parts)
+        return checksum(digests.encode() + self.stored_schema.serialize())
+
+    @property
     def rows(self) -> int:
         """Number of rows."""
         return self._starts[-1]
@@ -116,8 +122,18 @@ class StoredSplit:
                         first = before
                     groups.append(group)
                 before += size
-            table = file.read_row_groups(groups, columns=columns)
+            table = pa.concat_tables(self._row_group(index, file, group, columns) for group in groups)
         return table.slice(start - first, stop - start)
+
+    def _row_group(self, index: int, file: pq.ParquetFile, group: int, columns: list[str]) -> pa.Table:
+        try:
+            return file.read_row_group(group, columns=columns)
+        except (pa.ArrowException, OSError) as error:
+            raise DataError(
+                f"row group {group} of processed data cannot be read: {error}",
+                path=str(self.folder.join(self.parts[index].file)),
+                hint="run again: it will be rebuilt",
+            ) from error
 
     def _opened(self, part: Part) -> pq.ParquetFile:
         location = self.folder.join(part.file)

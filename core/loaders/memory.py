@@ -1,155 +1,170 @@
-"""Batches from memory: columns of one kind lie in one matrix, and a batch is one gather of whole rows a kind."""
+"""Batches from memory, with the whole split or a window of it held; a batch is a slice of a gather of many."""
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Iterator
 
+import attrs
 import numpy as np
-import pyarrow as pa
 import torch
 from torch import Tensor
 
-from core.loader import Batch, BatchPlan, EncodedSplit, Loader, epoch_order, row_bytes
+from core.loader import Batch, BatchPlan, EncodedSplit, Loader, batch_rows, epoch_order, window_rows
+from core.loaders.ahead import read_ahead
+from core.loaders.rows import READ_ROWS, Layout, Rows, columns
+from core.loaders.shared import held_rows
 from core.specs import LoaderOptions
 
-READ_ROWS = 1 << 14
-"""Rows read at once into memory."""
+CHUNK_BYTES = 1 << 20
+"""Rows of small batches are gathered together, as many as stay in a processor's cache."""
+
+CHUNKS_AHEAD = 2
+"""Chunks that are on their way to a GPU while it computes."""
 
 
-class Rows:
-    """Encoded rows as tensors: scalar columns of one type share a matrix, every list column has its own.
+@attrs.frozen
+class Chunk:
+    """Consecutive batches of this worker.
 
-    `names` holds, for each matrix, the names of its columns, or the one name of the list column it is.
+    Attributes:
+        sizes: rows of each whole batch over all workers, and this worker's of it.
+        rows: this worker's, of one batch after the other.
     """
 
-    def __init__(self, names: list[list[str] | str], matrices: list[Tensor]) -> None:
-        self.names = names
-        self.matrices = matrices
-
-    @classmethod
-    def empty(cls, schema: pa.Schema, rows: int) -> Rows:
-        """Room for `rows` rows."""
-        names: list[list[str] | str] = []
-        matrices: list[Tensor] = []
-        scalars: dict[pa.DataType, list[str]] = {}
-        for field in schema:
-            if pa.types.is_fixed_size_list(field.type):
-                names.append(field.name)
-                matrices.append(torch.empty(rows, field.type.list_size, dtype=torch.int32))
-            else:
-                scalars.setdefault(field.type, []).append(field.name)
-        for kind, columns in scalars.items():
-            names.append(columns)
-            matrices.append(torch.from_numpy(np.empty((rows, len(columns)), dtype=kind.to_pandas_dtype())))
-        return cls(names, matrices)
-
-    @classmethod
-    def from_arrow(cls, table: pa.Table) -> Rows:
-        """The rows of a table, copied once."""
-        rows = cls.empty(table.schema, table.num_rows)
-        rows.fill(0, table)
-        return rows
-
-    @classmethod
-    def of(cls, split: EncodedSplit) -> Rows:
-        """A whole split, read a part at a time: the rows are in memory once, and only a few of them twice."""
-        rows = cls.empty(split.schema, split.rows)
-        for start in range(0, split.rows, READ_ROWS):
-            rows.fill(start, split.read(start, start + READ_ROWS))
-        return rows
-
-    def fill(self, start: int, table: pa.Table) -> None:
-        """Put the table's rows in place of those from `start` on."""
-        for names, matrix in zip(self.names, self.matrices, strict=True):
-            for index, name in enumerate([names] if isinstance(names, str) else names):
-                row = start
-                for chunk in table.column(name).chunks:
-                    place = matrix[row : row + len(chunk)].numpy()
-                    if isinstance(names, str):
-                        place[:] = chunk.flatten().to_numpy(zero_copy_only=False).reshape(place.shape)
-                    else:
-                        place[:, index] = chunk.to_numpy(zero_copy_only=False)
-                    row += len(chunk)
-
-    @classmethod
-    def concatenate(cls, parts: list[Rows]) -> Rows:
-        if len(parts) == 1:
-            return parts[0]
-        return cls(parts[0].names, [torch.cat(columns) for columns in zip(*(p.matrices for p in parts), strict=True)])
-
-    def __len__(self) -> int:
-        return len(self.matrices[0]) if self.matrices else 0
-
-    def __getitem__(self, index: slice | Tensor) -> Rows:
-        if isinstance(index, slice):
-            return Rows(self.names, [matrix[index] for matrix in self.matrices])
-        return Rows(self.names, [matrix.index_select(0, index) for matrix in self.matrices])
-
-    def columns(self, device: torch.device) -> dict[str, Tensor]:
-        """Feature name to (rows,) or (rows, width), on `device`."""
-        columns: dict[str, Tensor] = {}
-        for names, matrix in zip(self.names, self.matrices, strict=True):
-            placed = matrix.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else matrix
-            if isinstance(names, str):
-                columns[names] = placed
-            else:
-                columns.update(zip(names, placed.unbind(1), strict=True))
-        return columns
+    sizes: list[tuple[int, int]]
+    rows: Rows
 
 
 class MemoryLoader(Loader):
-    """Holds the split in memory, or, with `fully_executed: false`, one window of it at a time."""
+    """Holds the split in memory, once for the workers of a node; with `fully_executed: false`, two windows of it."""
 
     def __init__(self, split: EncodedSplit, options: LoaderOptions, device: torch.device) -> None:
         super().__init__(split, options, device)
-        self._held = Rows.of(split) if options.fully_executed else None
+        self._resources = contextlib.ExitStack()
+        self._held = self._resources.enter_context(held_rows(split)) if options.fully_executed else None
 
     def batches(self, plan: BatchPlan, epoch: int, start: int = 0) -> Iterator[Batch]:
-        windows = epoch_order(
-            self.split.rows, seed=plan.seed, epoch=epoch, shuffle=plan.shuffle, window_rows=self._window_rows()
-        )
-        for rows in itertools.islice(self._cut(windows, plan.batch_size), start, None):
-            share = plan.share(len(rows))
-            mine = rows[share] if isinstance(rows, Rows) else self._take(rows[share])
-            yield Batch(columns=mine.columns(self.device), rows=len(mine), global_rows=len(rows))
-
-    def _window_rows(self) -> int | None:
-        size = self.options.window_size_bytes
-        return None if size is None else max(1, size // row_bytes(self.split.schema))
-
-    def _take(self, rows: np.ndarray) -> Rows:
-        assert self._held is not None
-        if len(rows) and rows[-1] - rows[0] == len(rows) - 1 and (np.diff(rows) == 1).all():
-            return self._held[int(rows[0]) : int(rows[-1]) + 1]  # in dataset order: a view, nothing is copied
-        return self._held[torch.from_numpy(np.ascontiguousarray(rows))]
-
-    def _cut(self, windows: Iterator[np.ndarray], size: int) -> Iterator[np.ndarray | Rows]:
-        """Batches of `size` rows from windows of any length; only the last batch of the epoch is smaller."""
         if self._held is not None:
-            order = np.concatenate([np.empty(0, dtype=np.int64), *windows])
-            for first in range(0, len(order), size):
-                yield order[first : first + size]
+            yield from handed_out(self._gathered(self._held, plan, epoch, start), self.device)
             return
-        rest: list[Rows] = []
-        waiting = 0
-        for window in windows:
-            rest.append(self._read(window))
-            waiting += len(window)
-            if waiting >= size:
-                rows = Rows.concatenate(rest)
-                whole = waiting - waiting % size
-                for first in range(0, whole, size):
-                    yield rows[first : first + size]
-                rest, waiting = [rows[whole:]], waiting - whole
-        if waiting:
-            yield Rows.concatenate(rest)
+        chunks = (part for window in read_ahead(self._windows(plan, epoch, start)) for part in _cut(window))
+        with contextlib.closing(chunks):
+            yield from handed_out(chunks, self.device)
 
-    def _read(self, window: np.ndarray) -> Rows:
-        """The rows of a window, in its order, read as runs of consecutive rows."""
+    def close(self) -> None:
+        self._resources.close()
+
+    def _gathered(self, held: Rows, plan: BatchPlan, epoch: int, start: int) -> Iterator[Chunk]:
+        size = window_rows(self.options, self.split.schema)
+        order = batch_rows(self.split.rows, plan, epoch, start, window_rows=size)
+        several = max(1, _chunk_rows(held.layout) // max(1, plan.batch_size // plan.world_size))
+        while batches := list(itertools.islice(order, several)):
+            sizes = [(whole, len(rows)) for whole, rows in batches]
+            if len(batches) == 1 and not plan.shuffle:
+                rows = batches[0][1]  # in dataset order: a view, nothing is copied
+                yield Chunk(sizes, held[rows[0] : rows[-1] + 1] if len(rows) else held[:0])
+            else:
+                yield Chunk(sizes, held.take(np.concatenate([rows for _, rows in batches])))
+
+    def _windows(self, plan: BatchPlan, epoch: int, start: int) -> Iterator[Chunk]:
+        """The windows of an epoch, each with the batches that end in it."""
+        rows, size = self.split.rows, plan.batch_size
+        order = epoch_order(
+            rows,
+            seed=plan.seed,
+            epoch=epoch,
+            shuffle=plan.shuffle,
+            window_rows=window_rows(self.options, self.split.schema),
+        )
+        rest = Rows.empty(Layout.of(self.split.schema), 0)
+        before = 0
+        for window in order:
+            after = before + len(window)
+            ending = range(max(start, before // size), -(-rows // size) if after == rows else after // size)
+            mine = _mine(plan, rows, before, after, start)
+            if mine.any():
+                rest = Rows.concatenate([rest, self._read(window, mine)])
+            sizes = []
+            for number in ending:
+                whole = min(size, rows - number * size)
+                share = plan.share(whole)
+                sizes.append((whole, share.stop - share.start))
+            count = sum(share for _, share in sizes)
+            if sizes:
+                yield Chunk(sizes, rest[:count])
+                rest = Rows.concatenate([rest[count:], rest[:0]])  # a copy: the window can go
+            before = after
+
+    def _read(self, window: np.ndarray, mine: np.ndarray) -> Rows:
+        """This worker's rows of a window, in its order. The window is read as runs of consecutive rows."""
+        places = np.argsort(window[mine])
+        wanted = window[mine][places]
+        found = Rows.empty(Layout.of(self.split.schema), len(wanted))
         ascending = np.sort(window)
-        breaks = np.flatnonzero(np.diff(ascending) != 1) + 1
-        runs = np.split(ascending, breaks)
-        tables = [self.split.read(int(run[0]), int(run[-1]) + 1) for run in runs if len(run)]
-        index = np.searchsorted(ascending, window)
-        return Rows.from_arrow(pa.concat_tables(tables))[torch.from_numpy(index)]
+        for run in np.split(ascending, np.flatnonzero(np.diff(ascending) != 1) + 1):
+            for first in range(int(run[0]), int(run[-1]) + 1, READ_ROWS):
+                stop = min(first + READ_ROWS, int(run[-1]) + 1)
+                low, high = np.searchsorted(wanted, [first, stop])
+                part = Rows.from_arrow(self.split.read(first, stop))
+                found.matrix[places[low:high]] = part.matrix[wanted[low:high] - first]
+        return found
+
+
+def handed_out(chunks: Iterator[Chunk], device: torch.device) -> Iterator[Batch]:
+    """The batches of chunks, on `device`; those of a GPU are copied to it ahead, beside its work."""
+    for chunk, matrix in _on_gpu(chunks, device) if device.type == "cuda" else _on_cpu(chunks):
+        first = 0
+        for whole, rows in chunk.sizes:
+            part = columns(chunk.rows.layout, matrix[first : first + rows])
+            yield Batch(columns=part, rows=rows, global_rows=whole)
+            first += rows
+
+
+def _on_cpu(chunks: Iterator[Chunk]) -> Iterator[tuple[Chunk, Tensor]]:
+    for chunk in chunks:
+        yield chunk, torch.from_numpy(chunk.rows.matrix)
+
+
+def _on_gpu(chunks: Iterator[Chunk], device: torch.device) -> Iterator[tuple[Chunk, Tensor]]:
+    stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+
+    def copied() -> Iterator[tuple[Chunk, Tensor, torch.cuda.Event]]:
+        for chunk in chunks:
+            with torch.cuda.stream(stream):
+                matrix = torch.from_numpy(chunk.rows.matrix).pin_memory(device).to(device, non_blocking=True)
+                yield chunk, matrix, stream.record_event()
+
+    for chunk, matrix, event in read_ahead(copied(), CHUNKS_AHEAD):
+        current = torch.cuda.current_stream(device)
+        current.wait_event(event)
+        matrix.record_stream(current)  # its memory is not to be used again before the model is done with it
+        yield chunk, matrix
+
+
+def _mine(plan: BatchPlan, rows: int, before: int, after: int, start: int) -> np.ndarray:
+    """Which of the places `before` to `after` of an epoch are this worker's, in batches from `start` on."""
+    batch, place = np.divmod(np.arange(before, after), plan.batch_size)
+    whole = np.minimum(plan.batch_size, rows - batch * plan.batch_size)
+    low, high = whole * plan.rank // plan.world_size, whole * (plan.rank + 1) // plan.world_size
+    wanted: np.ndarray = (batch >= start) & (place >= low) & (place < high)
+    return wanted
+
+
+def _cut(chunk: Chunk) -> Iterator[Chunk]:
+    """A chunk in chunks of about `CHUNK_BYTES`."""
+    sizes: list[tuple[int, int]] = []
+    first = count = 0
+    for whole, rows in chunk.sizes:
+        sizes.append((whole, rows))
+        count += rows
+        if count >= _chunk_rows(chunk.rows.layout):
+            yield Chunk(sizes, chunk.rows[first : first + count])
+            sizes, first, count = [], first + count, 0
+    if sizes:
+        yield Chunk(sizes, chunk.rows[first : first + count])
+
+
+def _chunk_rows(layout: Layout) -> int:
+    return max(1, CHUNK_BYTES // (4 * layout.words))

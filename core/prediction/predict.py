@@ -205,7 +205,7 @@ def _forward(
     """Raw outputs of a block, on CPU."""
     import torch
 
-    from core.loaders.memory import Rows
+    from core.loaders.rows import Rows
 
     inputs = [feature.name for feature in saved.config.input_features]
     rows = Rows.from_arrow(table.select(inputs))
@@ -214,19 +214,15 @@ def _forward(
     with torch.inference_mode():
         for start in range(0, max(len(rows), 1), size):
             batch = rows[start : start + size]
-            parts.append(
-                {name: output.float().cpu() for name, output in network(batch.columns(torch.device(device))).items()}
-            )
+            parts.append({name: output.float().cpu() for name, output in network(batch.columns(device)).items()})
             reporter("prediction_progress", rows=len(batch))
     return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
 
 
 def _targets(feature: OutputFeature, table: pa.Table) -> Tensor:
-    import torch
+    from core.loaders.rows import Rows
 
-    from core.loaders.memory import Rows
-
-    return Rows.from_arrow(table.select([feature.name])).columns(torch.device("cpu"))[feature.name]
+    return Rows.from_arrow(table.select([feature.name])).columns()[feature.name]
 
 
 def _table(

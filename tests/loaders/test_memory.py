@@ -25,6 +25,8 @@ OPTIONS = {
 class Split:
     """Encoded rows in memory whose integer column is the row's number."""
 
+    key = "numbers"
+
     def __init__(self, rows: int) -> None:
         numbers = np.arange(rows)
         self.rows = rows
