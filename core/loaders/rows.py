@@ -143,6 +143,8 @@ class Rows:
 
 def columns(layout: Layout, matrix: Tensor) -> dict[str, Tensor]:
     """Feature name to (rows,) or (rows, width): views of a matrix of records, on its device."""
+    if not len(matrix):
+        matrix = matrix.new_empty(matrix.shape)  # numpy's have strides that allow no views
     found: dict[str, Tensor] = {}
     for names, kind, words in layout.parts:
         part = matrix[:, words].view(kind)

@@ -1,136 +1,152 @@
-"""Batches: every row once, the same order for every number of workers, and columns of the right kind."""
+"""The memory loader: the contract, one copy for the workers of a node, and memory bounded by windows."""
 
 from __future__ import annotations
 
-from itertools import chain
+import contextlib
+import os
+import signal
+import subprocess
+import sys
 
-import numpy as np
-import pyarrow as pa
 import pytest
 import torch
 
-from core.loader import SHUFFLE_BLOCK_ROWS, BatchPlan, epoch_order
+from core.loader import BatchPlan
+from core.loaders import memory, shared
+from core.loaders.ahead import read_ahead
+from core.specs import LoaderOptions
+from core.testing.loader import LoaderConformance, numbers, reads, recorded, stored_split
+
+ROWS = 60_000
+
+
+class TestMemory(LoaderConformance):
+    loader = "memory"
+
+
+WORKER = """
+import sys, torch
+from pathlib import Path
+from core.loader import BatchPlan
 from core.loaders.memory import MemoryLoader
 from core.specs import LoaderOptions
+from core.testing.loader import recorded, stored_split
 
-ROWS = 3 * SHUFFLE_BLOCK_ROWS + 5
-OPTIONS = {
-    "whole": LoaderOptions(),
-    "windows": LoaderOptions(window_size_bytes=60_000),
-    "streamed": LoaderOptions(fully_executed=False, window_size_bytes=60_000),
-    "streamed whole": LoaderOptions(fully_executed=False),
-}
-
-
-class Split:
-    """Encoded rows in memory whose integer column is the row's number."""
-
-    key = "numbers"
-
-    def __init__(self, rows: int) -> None:
-        numbers = np.arange(rows)
-        self.rows = rows
-        self.table = pa.table(
-            {
-                "x": pa.array(numbers / 2, pa.float32()),
-                "row": pa.array(numbers, pa.int32()),
-                "even": pa.array(numbers % 2 == 0),
-                "z": pa.array(-numbers, pa.float32()),
-                "tokens": pa.FixedSizeListArray.from_arrays(pa.array(np.repeat(numbers, 3), pa.int32()), 3),
-                "one": pa.FixedSizeListArray.from_arrays(pa.array(numbers, pa.int32()), 1),
-            }
-        )
-        self.schema = self.table.schema
-
-    def read(self, start: int, stop: int) -> pa.Table:
-        return self.table.slice(start, stop - start)
+folder = Path(sys.argv[1])
+split = recorded(stored_split(folder / sys.argv[2], 60_000), folder / "reads")
+loader = MemoryLoader(split, LoaderOptions(), torch.device("cpu"))
+rows = [int(batch.columns["row"].sum()) for batch in loader.batches(BatchPlan(batch_size=1000), 0)]
+print(sum(rows), flush=True)
+if sys.stdin.readline() == "close\\n":
+    loader.close()
+"""
 
 
-def loader(options: str, rows: int = ROWS) -> MemoryLoader:
-    return MemoryLoader(Split(rows), OPTIONS[options], torch.device("cpu"))
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """Where the workers of this test share their rows."""
+    monkeypatch.setattr(shared, "_FOLDERS", (str(tmp_path),))
+    return tmp_path / f"core-{os.getuid()}"
 
 
-def flat(batches):
-    return list(chain.from_iterable(batches))
+@pytest.fixture
+def worker(tmp_path):
+    """Starts a process that holds the split as one of two workers of this node, and says what its rows add up to."""
+    with contextlib.ExitStack() as stack:
+
+        def start() -> subprocess.Popen[str]:
+            code = f"from core.loaders import shared; shared._FOLDERS = ({str(tmp_path)!r},)\n{WORKER}"
+            process = subprocess.Popen(
+                [sys.executable, "-c", code, str(tmp_path), f"split-{os.urandom(4).hex()}"],
+                env={**os.environ, "LOCAL_WORLD_SIZE": "2"},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            stack.enter_context(process)
+            stack.callback(process.kill)
+            return process
+
+        yield start
 
 
-def rows_of(made: MemoryLoader, plan: BatchPlan, epoch: int = 0, start: int = 0) -> list[list[int]]:
-    return [batch.columns["row"].tolist() for batch in made.batches(plan, epoch, start)]
+def said(process: subprocess.Popen[str]) -> int:
+    return int(process.stdout.readline())
 
 
-@pytest.mark.parametrize("options", OPTIONS)
-@pytest.mark.parametrize("shuffle", [True, False])
-def test_an_epoch_is_every_row_once(options, shuffle):
-    batches = rows_of(loader(options), BatchPlan(batch_size=128, shuffle=shuffle))
-    assert sorted(flat(batches)) == list(range(ROWS))
-    assert {len(batch) for batch in batches[:-1]} == {128}
-    assert (flat(batches) == list(range(ROWS))) == (not shuffle)
+def test_workers_of_a_node_hold_one_copy(folder, worker, tmp_path):
+    both = [worker(), worker()]
+
+    assert [said(process) for process in both] == [sum(range(ROWS))] * 2
+    assert len(reads(tmp_path / "reads")) == -(-ROWS // (1 << 14)), "one of them read the split, once"
+    [file] = folder.iterdir()
+    assert file.stat().st_mode & 0o077 == folder.stat().st_mode & 0o077 == 0, "for this user's eyes only"
+
+    for process in both:
+        process.communicate("close\n")
+    assert list(folder.iterdir()) == []
 
 
-@pytest.mark.parametrize("options", OPTIONS)
-@pytest.mark.parametrize("workers", [2, 3])
-def test_workers_share_the_batches_of_one(options, workers):
-    made = loader(options)
-    alone = rows_of(made, BatchPlan(batch_size=100, seed=5), epoch=2)
-    shares = [
-        rows_of(made, BatchPlan(batch_size=100, seed=5, rank=r, world_size=workers), epoch=2) for r in range(workers)
-    ]
-    assert [flat(parts) for parts in zip(*shares, strict=True)] == alone
+def test_what_killed_workers_leave_is_removed(folder, worker, tmp_path, monkeypatch):
+    left = worker()
+    said(left)
+    left.send_signal(signal.SIGKILL)
+    left.wait()
+    [stale] = folder.iterdir()
+
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    other = memory.MemoryLoader(stored_split(tmp_path / "other", ROWS + 1), LoaderOptions(), torch.device("cpu"))
+
+    assert not stale.exists()
+    other.close()
+    assert list(folder.iterdir()) == []
 
 
-def test_streaming_changes_nothing():
-    plan = BatchPlan(batch_size=77, seed=1)
-    assert rows_of(loader("windows"), plan) == rows_of(loader("streamed"), plan)
-    assert rows_of(loader("whole"), plan) == rows_of(loader("streamed whole"), plan)
-    assert rows_of(loader("whole"), plan) != rows_of(loader("windows"), plan)
+def test_a_copy_that_was_not_finished_is_made_again(folder, tmp_path, monkeypatch):
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    split = stored_split(tmp_path / "split", ROWS)
+    folder.mkdir(mode=0o700)
+    (folder / f"{split.key}.rows").write_bytes(b"\0" * 1_000_000)
+
+    loader = memory.MemoryLoader(split, LoaderOptions(), torch.device("cpu"))
+
+    plan = BatchPlan(batch_size=ROWS, shuffle=False)
+    assert numbers(loader.batches(plan, 0)) == [list(range(ROWS))]
+    loader.close()
 
 
-@pytest.mark.parametrize("options", OPTIONS)
-def test_an_epoch_can_go_on_from_any_batch(options):
-    plan = BatchPlan(batch_size=500, seed=3)
-    made = loader(options)
-    assert rows_of(made, plan, epoch=1, start=7) == rows_of(made, plan, epoch=1)[7:]
-
-
-def test_seed_and_epoch_decide_the_order():
-    made = loader("whole", 100)
-    orders = [
-        flat(rows_of(made, BatchPlan(batch_size=10, seed=s), epoch=e)) for s, e in [(1, 0), (1, 1), (2, 0), (1, 0)]
-    ]
-    assert orders[0] == orders[3]
-    assert len({tuple(order) for order in orders}) == 3
-
-
-def test_columns_keep_their_kind_and_values():
-    batch = next(loader("whole").batches(BatchPlan(batch_size=64, seed=9), 0))
-    rows = batch.columns["row"]
-    assert {name: (column.dtype, tuple(column.shape)) for name, column in batch.columns.items()} == {
-        "x": (torch.float32, (64,)),
-        "z": (torch.float32, (64,)),
-        "row": (torch.int32, (64,)),
-        "even": (torch.bool, (64,)),
-        "tokens": (torch.int32, (64, 3)),
-        "one": (torch.int32, (64, 1)),
-    }
-    assert batch.columns["x"].equal(rows / 2)
-    assert batch.columns["z"].equal(-rows.float())
-    assert batch.columns["even"].equal(rows % 2 == 0)
-    assert batch.columns["tokens"].equal(rows[:, None].expand(64, 3))
-    assert batch.columns["one"].equal(rows[:, None])
-
-
-def test_a_batch_of_fewer_rows_than_workers_leaves_some_without():
-    plan = BatchPlan(batch_size=32, rank=0, world_size=3)
-    batch = list(loader("whole", 33).batches(plan, 0))[-1]
-    assert (batch.rows, batch.global_rows) == (0, 1)
-    assert batch.columns["tokens"].shape == (0, 3)
-
-
-@pytest.mark.parametrize("window", [None, 1, 5_000, ROWS, 10 * ROWS])
-def test_the_order_of_an_epoch_is_cut_into_windows(window):
-    windows = list(epoch_order(ROWS, seed=0, epoch=0, shuffle=True, window_rows=window))
-    assert sorted(np.concatenate(windows)) == list(range(ROWS))
-    if window in (1, 5_000):
-        assert len(windows) == -(-4 // max(1, -(-window // SHUFFLE_BLOCK_ROWS)))
+@pytest.mark.parametrize("reason", ["no room", "another user's folder"])
+def test_without_a_place_to_share_each_has_its_own(folder, tmp_path, monkeypatch, caplog, reason):
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    if reason == "no room":
+        monkeypatch.setattr(shared, "_FOLDERS", ())
     else:
-        assert len(windows) == 1
+        folder.mkdir(mode=0o755)
+    caplog.set_level("INFO", logger="core")
+
+    loader = memory.MemoryLoader(stored_split(tmp_path / "split", ROWS), LoaderOptions(), torch.device("cpu"))
+
+    assert "each worker holds a copy" in caplog.text
+    assert sum(len(rows) for rows in numbers(loader.batches(BatchPlan(batch_size=999), 0))) == ROWS
+
+
+def test_workers_read_windows_that_they_need(tmp_path):
+    split = recorded(stored_split(tmp_path / "split", ROWS), tmp_path / "reads")
+    size = 5000 * 29  # bytes of a row
+    options = LoaderOptions(fully_executed=False, window_size_bytes=size)
+    loader = memory.MemoryLoader(split, options, torch.device("cpu"))
+
+    [_] = list(loader.batches(BatchPlan(batch_size=1000), 0, start=59))
+
+    assert sum(stop - start for start, stop in reads(tmp_path / "reads")) <= 2 * 8192
+
+
+def test_an_exception_passes_the_thread_and_the_order_is_kept():
+    def items():
+        yield from range(5)
+        raise KeyError("five")
+
+    ahead = read_ahead(items(), depth=2)
+    assert [next(ahead) for _ in range(5)] == [0, 1, 2, 3, 4]
+    with pytest.raises(KeyError, match="five"):
+        next(ahead)
