@@ -5,7 +5,17 @@ from __future__ import annotations
 import subprocess
 import sys
 
-NAMES = ("startup", "training", "memory", "preprocessing", "prediction", "exact", "strategies", "ray_startup")
+NAMES = (
+    "startup",
+    "training",
+    "loading",
+    "memory",
+    "preprocessing",
+    "prediction",
+    "exact",
+    "strategies",
+    "ray_startup",
+)
 
 
 def main(arguments: list[str]) -> int:

@@ -137,20 +137,32 @@ def batch_rows(
     Yields:
         Rows of the whole batch over all workers, and the numbers of this worker's rows of it, in order.
     """
+    for whole, batches in batch_runs(rows, plan, epoch, start, window_rows=window_rows):
+        for batch in batches:
+            yield whole, batch
+
+
+def batch_runs(
+    rows: int, plan: BatchPlan, epoch: int, start: int = 0, *, window_rows: int | None = None
+) -> Iterator[tuple[int, np.ndarray]]:
+    """`batch_rows`, in runs of batches of one size that a window completes.
+
+    Yields:
+        Rows of each whole batch over all workers, and this worker's row numbers, of shape (batches, rows of a share).
+    """
     import numpy as np
 
-    pending = np.empty(0, dtype=np.int64)
-    number = 0
+    size = plan.batch_size
+    rest = np.empty(0, dtype=np.int64)
     for window in epoch_order(rows, seed=plan.seed, epoch=epoch, shuffle=plan.shuffle, window_rows=window_rows):
-        pending = np.concatenate([pending, window]) if len(pending) else window
-        whole = len(pending) - len(pending) % plan.batch_size
-        for first in range(0, whole, plan.batch_size):
-            if number >= start:
-                yield plan.batch_size, pending[first : first + plan.batch_size][plan.share(plan.batch_size)]
-            number += 1
-        pending = pending[whole:]
-    if len(pending) and number >= start:
-        yield len(pending), pending[plan.share(len(pending))]
+        pending = np.concatenate([rest, window]) if len(rest) else window
+        count = len(pending) // size
+        if count > start:
+            yield size, pending[start * size : count * size].reshape(-1, size)[:, plan.share(size)]
+        start = max(0, start - count)
+        rest = pending[count * size :]
+    if len(rest) and not start:
+        yield len(rest), rest[None, plan.share(len(rest))]
 
 
 def window_rows(options: LoaderOptions, schema: pa.Schema) -> int | None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
 T = TypeVar("T")
 
 
-def read_ahead(items: Iterator[T], depth: int = 1) -> Iterator[T]:
+def read_ahead(items: Iterator[T], depth: int = 1) -> Generator[T, None, None]:
     """The items in their order, up to `depth` of them made ahead by one thread, which an exception ends and passes.
 
     Whoever stops before the end closes it, as every `for` loop does with a generator that nobody else holds: the item

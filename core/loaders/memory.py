@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 from collections.abc import Iterator
 
 import attrs
@@ -11,9 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from core.loader import Batch, BatchPlan, EncodedSplit, Loader, batch_rows, epoch_order, window_rows
+from core.loader import Batch, BatchPlan, EncodedSplit, Loader, batch_runs, epoch_order, window_rows
 from core.loaders.ahead import read_ahead
-from core.loaders.rows import READ_ROWS, Layout, Rows, columns
+from core.loaders.rows import READ_ROWS, Layout, Rows, batch_columns
 from core.loaders.shared import held_rows
 from core.specs import LoaderOptions
 
@@ -26,14 +25,16 @@ CHUNKS_AHEAD = 2
 
 @attrs.frozen
 class Chunk:
-    """Consecutive batches of this worker.
+    """Consecutive batches of this worker, all of one size.
 
     Attributes:
-        sizes: rows of each whole batch over all workers, and this worker's of it.
+        whole: rows of each batch over all workers.
+        count: batches.
         rows: this worker's, of one batch after the other.
     """
 
-    sizes: list[tuple[int, int]]
+    whole: int
+    count: int
     rows: Rows
 
 
@@ -46,80 +47,80 @@ class MemoryLoader(Loader):
         self._held = self._resources.enter_context(held_rows(split)) if options.fully_executed else None
 
     def batches(self, plan: BatchPlan, epoch: int, start: int = 0) -> Iterator[Batch]:
+        window = window_rows(self.options, self.split.schema)
         if self._held is not None:
-            yield from handed_out(self._gathered(self._held, plan, epoch, start), self.device)
+            runs = batch_runs(self.split.rows, plan, epoch, start, window_rows=window)
+            yield from handed_out(_gathered(self._held, runs, in_order=not plan.shuffle), self.device)
             return
-        chunks = (part for window in read_ahead(self._windows(plan, epoch, start)) for part in _cut(window))
-        with contextlib.closing(chunks):
-            yield from handed_out(chunks, self.device)
+        streamed = read_ahead(_streamed(self.split, plan, epoch, start, window))
+        with contextlib.closing(streamed):
+            yield from handed_out((part for chunk in streamed for part in _cut(chunk)), self.device)
 
     def close(self) -> None:
         self._resources.close()
-
-    def _gathered(self, held: Rows, plan: BatchPlan, epoch: int, start: int) -> Iterator[Chunk]:
-        size = window_rows(self.options, self.split.schema)
-        order = batch_rows(self.split.rows, plan, epoch, start, window_rows=size)
-        several = max(1, _chunk_rows(held.layout) // max(1, plan.batch_size // plan.world_size))
-        while batches := list(itertools.islice(order, several)):
-            sizes = [(whole, len(rows)) for whole, rows in batches]
-            if len(batches) == 1 and not plan.shuffle:
-                rows = batches[0][1]  # in dataset order: a view, nothing is copied
-                yield Chunk(sizes, held[rows[0] : rows[-1] + 1] if len(rows) else held[:0])
-            else:
-                yield Chunk(sizes, held.take(np.concatenate([rows for _, rows in batches])))
-
-    def _windows(self, plan: BatchPlan, epoch: int, start: int) -> Iterator[Chunk]:
-        """The windows of an epoch, each with the batches that end in it."""
-        rows, size = self.split.rows, plan.batch_size
-        order = epoch_order(
-            rows,
-            seed=plan.seed,
-            epoch=epoch,
-            shuffle=plan.shuffle,
-            window_rows=window_rows(self.options, self.split.schema),
-        )
-        rest = Rows.empty(Layout.of(self.split.schema), 0)
-        before = 0
-        for window in order:
-            after = before + len(window)
-            ending = range(max(start, before // size), -(-rows // size) if after == rows else after // size)
-            mine = _mine(plan, rows, before, after, start)
-            if mine.any():
-                rest = Rows.concatenate([rest, self._read(window, mine)])
-            sizes = []
-            for number in ending:
-                whole = min(size, rows - number * size)
-                share = plan.share(whole)
-                sizes.append((whole, share.stop - share.start))
-            count = sum(share for _, share in sizes)
-            if sizes:
-                yield Chunk(sizes, rest[:count])
-                rest = Rows.concatenate([rest[count:], rest[:0]])  # a copy: the window can go
-            before = after
-
-    def _read(self, window: np.ndarray, mine: np.ndarray) -> Rows:
-        """This worker's rows of a window, in its order. The window is read as runs of consecutive rows."""
-        places = np.argsort(window[mine])
-        wanted = window[mine][places]
-        found = Rows.empty(Layout.of(self.split.schema), len(wanted))
-        ascending = np.sort(window)
-        for run in np.split(ascending, np.flatnonzero(np.diff(ascending) != 1) + 1):
-            for first in range(int(run[0]), int(run[-1]) + 1, READ_ROWS):
-                stop = min(first + READ_ROWS, int(run[-1]) + 1)
-                low, high = np.searchsorted(wanted, [first, stop])
-                part = Rows.from_arrow(self.split.read(first, stop))
-                found.matrix[places[low:high]] = part.matrix[wanted[low:high] - first]
-        return found
 
 
 def handed_out(chunks: Iterator[Chunk], device: torch.device) -> Iterator[Batch]:
     """The batches of chunks, on `device`; those of a GPU are copied to it ahead, beside its work."""
     for chunk, matrix in _on_gpu(chunks, device) if device.type == "cuda" else _on_cpu(chunks):
-        first = 0
-        for whole, rows in chunk.sizes:
-            part = columns(chunk.rows.layout, matrix[first : first + rows])
-            yield Batch(columns=part, rows=rows, global_rows=whole)
-            first += rows
+        share = len(matrix) // chunk.count
+        for columns in batch_columns(chunk.rows.layout, matrix, chunk.count):
+            yield Batch(columns=columns, rows=share, global_rows=chunk.whole)
+
+
+def _gathered(held: Rows, runs: Iterator[tuple[int, np.ndarray]], *, in_order: bool) -> Iterator[Chunk]:
+    for whole, batches in runs:
+        several = max(1, _chunk_rows(held.layout) // max(1, batches.shape[1]))
+        for first in range(0, len(batches), several):
+            rows = batches[first : first + several]
+            alone = len(rows) == 1 and in_order and rows.size
+            # One batch in dataset order is a view: nothing is copied.
+            found = held[rows[0, 0] : rows[0, -1] + 1] if alone else held.take(rows.ravel())
+            yield Chunk(whole, len(rows), found)
+
+
+def _streamed(split: EncodedSplit, plan: BatchPlan, epoch: int, start: int, window_rows: int | None) -> Iterator[Chunk]:
+    """The batches that end in a window, one window after the other, each read when the one before has been taken."""
+    rows, size = split.rows, plan.batch_size
+    rest = Rows.empty(Layout.of(split.schema), 0)
+    before = 0
+    for window in epoch_order(rows, seed=plan.seed, epoch=epoch, shuffle=plan.shuffle, window_rows=window_rows):
+        after = before + len(window)
+        mine = _mine(plan, rows, start, np.arange(before, after))
+        if mine.any():
+            rest = Rows.concatenate([rest, _read(split, window, mine)])
+        full = after // size - max(start, before // size)
+        for whole, count in ((size, full), (rows % size, int(after == rows and start * size < rows))):
+            share = plan.share(whole)
+            taken = count * (share.stop - share.start)
+            if whole and count > 0:
+                yield Chunk(whole, count, rest[:taken])
+                rest = Rows.concatenate([rest[taken:], rest[:0]])  # a copy: the window can go
+        before = after
+
+
+def _mine(plan: BatchPlan, rows: int, start: int, places: np.ndarray) -> np.ndarray:
+    """Which places in an epoch are this worker's, in batches from `start` on."""
+    batch, place = np.divmod(places, plan.batch_size)
+    whole = np.minimum(plan.batch_size, rows - batch * plan.batch_size)
+    low, high = whole * plan.rank // plan.world_size, whole * (plan.rank + 1) // plan.world_size
+    wanted: np.ndarray = (batch >= start) & (place >= low) & (place < high)
+    return wanted
+
+
+def _read(split: EncodedSplit, window: np.ndarray, mine: np.ndarray) -> Rows:
+    """This worker's rows of a window, in its order. The window is read as runs of consecutive rows."""
+    places = np.argsort(window[mine])
+    wanted = window[mine][places]
+    found = Rows.empty(Layout.of(split.schema), len(wanted))
+    ascending = np.sort(window)
+    for run in np.split(ascending, np.flatnonzero(np.diff(ascending) != 1) + 1):
+        for first in range(int(run[0]), int(run[-1]) + 1, READ_ROWS):
+            stop = min(first + READ_ROWS, int(run[-1]) + 1)
+            low, high = np.searchsorted(wanted, [first, stop])
+            part = Rows.from_arrow(split.read(first, stop))
+            found.matrix[places[low:high]] = part.matrix[wanted[low:high] - first]
+    return found
 
 
 def _on_cpu(chunks: Iterator[Chunk]) -> Iterator[tuple[Chunk, Tensor]]:
@@ -143,27 +144,13 @@ def _on_gpu(chunks: Iterator[Chunk], device: torch.device) -> Iterator[tuple[Chu
         yield chunk, matrix
 
 
-def _mine(plan: BatchPlan, rows: int, before: int, after: int, start: int) -> np.ndarray:
-    """Which of the places `before` to `after` of an epoch are this worker's, in batches from `start` on."""
-    batch, place = np.divmod(np.arange(before, after), plan.batch_size)
-    whole = np.minimum(plan.batch_size, rows - batch * plan.batch_size)
-    low, high = whole * plan.rank // plan.world_size, whole * (plan.rank + 1) // plan.world_size
-    wanted: np.ndarray = (batch >= start) & (place >= low) & (place < high)
-    return wanted
-
-
 def _cut(chunk: Chunk) -> Iterator[Chunk]:
     """A chunk in chunks of about `CHUNK_BYTES`."""
-    sizes: list[tuple[int, int]] = []
-    first = count = 0
-    for whole, rows in chunk.sizes:
-        sizes.append((whole, rows))
-        count += rows
-        if count >= _chunk_rows(chunk.rows.layout):
-            yield Chunk(sizes, chunk.rows[first : first + count])
-            sizes, first, count = [], first + count, 0
-    if sizes:
-        yield Chunk(sizes, chunk.rows[first : first + count])
+    share = len(chunk.rows) // chunk.count
+    several = max(1, _chunk_rows(chunk.rows.layout) // max(1, share))
+    for first in range(0, chunk.count, several):
+        count = min(several, chunk.count - first)
+        yield Chunk(chunk.whole, count, chunk.rows[first * share : (first + count) * share])
 
 
 def _chunk_rows(layout: Layout) -> int:

@@ -138,18 +138,29 @@ class Rows:
 
     def columns(self, device: torch.device | str = "cpu") -> dict[str, Tensor]:
         """Feature name to (rows,) or (rows, width), on `device`; on the CPU views of the matrix."""
-        return columns(self.layout, torch.from_numpy(self.matrix).to(device))
+        [columns] = batch_columns(self.layout, torch.from_numpy(self.matrix).to(device), 1)
+        return columns
 
 
-def columns(layout: Layout, matrix: Tensor) -> dict[str, Tensor]:
-    """Feature name to (rows,) or (rows, width): views of a matrix of records, on its device."""
-    if not len(matrix):
+def batch_columns(layout: Layout, matrix: Tensor, count: int) -> Iterator[dict[str, Tensor]]:
+    """The columns of each of `count` batches of equal size, whose records follow each other in a matrix.
+
+    Yields:
+        Feature name to (rows,) or (rows, width): views of the matrix, on its device.
+    """
+    share = len(matrix) // count
+    if not share:
         matrix = matrix.new_empty(matrix.shape)  # numpy's have strides that allow no views
-    found: dict[str, Tensor] = {}
-    for names, kind, words in layout.parts:
+    names: list[str] = []
+    views: list[tuple[Tensor, ...]] = []
+    for part_names, kind, words in layout.parts:
         part = matrix[:, words].view(kind)
-        if isinstance(names, str):
-            found[names] = part
+        part = part.view(count, share, part.shape[1])
+        if isinstance(part_names, str):
+            names.append(part_names)
+            views.append(part.unbind(0))
         else:
-            found.update(zip(names, part.unbind(1), strict=kind is not torch.bool))
-    return found
+            names += part_names
+            views += [column.unbind(0) for column in part.unbind(2)[: len(part_names)]]
+    for batch in zip(*views, strict=True):
+        yield dict(zip(names, batch, strict=True))

