@@ -102,31 +102,61 @@ def row_bytes(schema: pa.Schema) -> int:
     return max(total, 1)
 
 
-def epoch_order(
-    rows: int, *, seed: int, epoch: int, shuffle: bool, window_rows: int | None = None
-) -> Iterator[np.ndarray]:
+class EpochOrder:
     """Row numbers of an epoch, one array a window; their concatenation, cut by `batch_size`, gives the batches.
+
+    Each window can be had by its number, for the cost of a window.
+    """
+
+    def __init__(self, rows: int, *, seed: int, epoch: int, shuffle: bool, window_rows: int | None) -> None:
+        import numpy as np
+
+        self._seed, self._rows, self._shuffle = [seed, epoch], rows, shuffle
+        self._size = max(rows, 1) if window_rows is None or window_rows >= rows else window_rows
+        self._blocks: np.ndarray | None = None
+        if shuffle and self._size < rows:
+            per_window = -(-self._size // SHUFFLE_BLOCK_ROWS)
+            self._size = per_window * SHUFFLE_BLOCK_ROWS
+            blocks = -(-rows // SHUFFLE_BLOCK_ROWS)
+            self._blocks = np.random.Generator(np.random.PCG64(self._seed)).permutation(blocks)
+
+    def __len__(self) -> int:
+        return max(1, -(-self._rows // self._size))
+
+    def __iter__(self) -> Iterator[np.ndarray]:
+        return map(self.__getitem__, range(len(self)))
+
+    def start(self, number: int) -> int:
+        """Rows of the windows before this one; of all, where `number` is that of windows."""
+        if number == len(self):
+            return self._rows
+        start = number * self._size
+        if self._blocks is not None and (self._blocks[: start // SHUFFLE_BLOCK_ROWS] == len(self._blocks) - 1).any():
+            start -= -self._rows % SHUFFLE_BLOCK_ROWS  # the last block, which lacks them, was put before it
+        return start
+
+    def __getitem__(self, number: int) -> np.ndarray:
+        import numpy as np
+
+        if not self._shuffle:
+            return np.arange(number * self._size, min((number + 1) * self._size, self._rows))
+        if self._blocks is None:
+            return np.random.Generator(np.random.PCG64(self._seed)).permutation(self._rows)
+        per_window = self._size // SHUFFLE_BLOCK_ROWS
+        starts = self._blocks[number * per_window : (number + 1) * per_window, None] * SHUFFLE_BLOCK_ROWS
+        window = (starts + np.arange(SHUFFLE_BLOCK_ROWS)).ravel()
+        random = np.random.Generator(np.random.PCG64([*self._seed, number]))
+        permuted: np.ndarray = random.permutation(window[window < self._rows])
+        return permuted
+
+
+def epoch_order(rows: int, *, seed: int, epoch: int, shuffle: bool, window_rows: int | None = None) -> EpochOrder:
+    """The order of the rows of an epoch.
 
     Without windows it is one seeded permutation of all rows. With windows, blocks of `SHUFFLE_BLOCK_ROWS`
     consecutive rows are put in seeded order, cut into windows of at least `window_rows` rows, and permuted inside.
     """
-    import numpy as np
-
-    if not shuffle:
-        step = window_rows or max(rows, 1)
-        for start in range(0, rows, step):
-            yield np.arange(start, min(start + step, rows))
-        return
-    random = np.random.Generator(np.random.PCG64([seed, epoch]))
-    if window_rows is None or window_rows >= rows:
-        yield random.permutation(rows)
-        return
-    blocks = random.permutation(-(-rows // SHUFFLE_BLOCK_ROWS))
-    per_window = max(1, -(-window_rows // SHUFFLE_BLOCK_ROWS))
-    for first in range(0, len(blocks), per_window):
-        starts = blocks[first : first + per_window, None] * SHUFFLE_BLOCK_ROWS
-        window = (starts + np.arange(SHUFFLE_BLOCK_ROWS)).ravel()
-        yield random.permutation(window[window < rows])
+    return EpochOrder(rows, seed=seed, epoch=epoch, shuffle=shuffle, window_rows=window_rows)
 
 
 def batch_rows(

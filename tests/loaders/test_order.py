@@ -23,6 +23,16 @@ def test_an_epoch_is_cut_into_windows(window):
         assert len(windows) == 1
 
 
+@pytest.mark.parametrize("shuffle", [True, False])
+@pytest.mark.parametrize("rows", [0, 5, SHUFFLE_BLOCK_ROWS, ROWS])
+def test_the_windows_before_one_are_counted(rows, shuffle):
+    for epoch in range(8):  # the short block is put elsewhere in each
+        order = epoch_order(rows, seed=0, epoch=epoch, shuffle=shuffle, window_rows=5)
+        sizes = [len(window) for window in order]
+        assert len(sizes) == len(order)
+        assert [order.start(number) for number in range(len(order) + 1)] == np.cumsum([0, *sizes]).tolist()
+
+
 def test_seed_and_epoch_decide():
     orders = [
         np.concatenate(list(epoch_order(100, seed=seed, epoch=epoch, shuffle=True))).tolist()
