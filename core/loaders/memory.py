@@ -12,7 +12,7 @@ from torch import Tensor
 
 from core.loader import Batch, BatchPlan, EncodedSplit, Loader, batch_runs, epoch_order, window_rows
 from core.loaders.ahead import read_ahead
-from core.loaders.rows import READ_ROWS, Layout, Rows, batch_columns
+from core.loaders.rows import Layout, Rows, batch_columns
 from core.loaders.shared import held_rows
 from core.specs import LoaderOptions
 
@@ -88,7 +88,7 @@ def _streamed(split: EncodedSplit, plan: BatchPlan, epoch: int, start: int, wind
         after = before + len(window)
         mine = _mine(plan, rows, start, np.arange(before, after))
         if mine.any():
-            rest = Rows.concatenate([rest, _read(split, window, mine)])
+            rest = Rows.concatenate([rest, Rows.read(split, window[mine])])
         full = after // size - max(start, before // size)
         for whole, count in ((size, full), (rows % size, int(after == rows and start * size < rows))):
             share = plan.share(whole)
@@ -106,21 +106,6 @@ def _mine(plan: BatchPlan, rows: int, start: int, places: np.ndarray) -> np.ndar
     low, high = whole * plan.rank // plan.world_size, whole * (plan.rank + 1) // plan.world_size
     wanted: np.ndarray = (batch >= start) & (place >= low) & (place < high)
     return wanted
-
-
-def _read(split: EncodedSplit, window: np.ndarray, mine: np.ndarray) -> Rows:
-    """This worker's rows of a window, in its order. The window is read as runs of consecutive rows."""
-    places = np.argsort(window[mine])
-    wanted = window[mine][places]
-    found = Rows.empty(Layout.of(split.schema), len(wanted))
-    ascending = np.sort(window)
-    for run in np.split(ascending, np.flatnonzero(np.diff(ascending) != 1) + 1):
-        for first in range(int(run[0]), int(run[-1]) + 1, READ_ROWS):
-            stop = min(first + READ_ROWS, int(run[-1]) + 1)
-            low, high = np.searchsorted(wanted, [first, stop])
-            part = Rows.from_arrow(split.read(first, stop))
-            found.matrix[places[low:high]] = part.matrix[wanted[low:high] - first]
-    return found
 
 
 def _on_cpu(chunks: Iterator[Chunk]) -> Iterator[tuple[Chunk, Tensor]]:

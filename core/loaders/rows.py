@@ -17,6 +17,9 @@ from core.loader import EncodedSplit
 READ_ROWS = 1 << 14
 """Rows that are decoded at once on their way into a matrix."""
 
+SKIP_ROWS = 1 << 10
+"""Fewer rows than these between two that are wanted are decoded with them."""
+
 _WORD = np.dtype(np.int32)
 
 
@@ -94,6 +97,22 @@ class Rows:
         """A whole split."""
         rows = cls.empty(Layout.of(split.schema), split.rows)
         rows.load(split)
+        return rows
+
+    @classmethod
+    def read(cls, split: EncodedSplit, numbers: np.ndarray) -> Rows:
+        """The rows of these numbers, in this order. What lies close together is read together, and once."""
+        rows = cls.empty(Layout.of(split.schema), len(numbers))
+        places = np.argsort(numbers)
+        ascending = numbers[places]
+        low = 0
+        while low < len(ascending):
+            first = int(ascending[low])
+            high = int(np.searchsorted(ascending, first + READ_ROWS))
+            high = low + 1 + int(np.argmax(np.append(np.diff(ascending[low:high]) > SKIP_ROWS, True)))
+            part = cls.from_arrow(split.read(first, int(ascending[high - 1]) + 1))
+            rows.matrix[places[low:high]] = part.matrix[ascending[low:high] - first]
+            low = high
         return rows
 
     def load(self, split: EncodedSplit) -> None:
