@@ -32,6 +32,13 @@ def register_strategy() -> Iterator[StrategySpec]:
 def register_loader() -> Iterator[LoaderSpec]:
     yield LoaderSpec(
         name="memory",
-        summary="Batches sliced from tensors that hold the worker's data, whole or window by window.",
+        summary="Rows in memory, once for the workers of a node, whole or window by window.",
         implementation="core.loaders.memory:MemoryLoader",
+    )
+    yield LoaderSpec(
+        name="ray",
+        summary="Rows in the object store of a Ray cluster, read by Ray Data, whole or window by window.",
+        implementation="core.loaders.ray:RayLoader",
+        needs=("ray",),
+        remedy="pip install 'core[ray]'",
     )

@@ -5,37 +5,15 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-import attrs
 import numpy as np
 import torch
-from torch import Tensor
 
 from core.loader import Batch, BatchPlan, EncodedSplit, Loader, batch_runs, epoch_order, window_rows
 from core.loaders.ahead import read_ahead
-from core.loaders.rows import Layout, Rows, batch_columns
+from core.loaders.chunks import Chunk, chunk_rows, cut, handed_out
+from core.loaders.rows import Layout, Rows
 from core.loaders.shared import held_rows
 from core.specs import LoaderOptions
-
-CHUNK_BYTES = 1 << 20
-"""Rows of small batches are gathered together, as many as stay in a processor's cache."""
-
-CHUNKS_AHEAD = 2
-"""Chunks that are on their way to a GPU while it computes."""
-
-
-@attrs.frozen
-class Chunk:
-    """Consecutive batches of this worker, all of one size.
-
-    Attributes:
-        whole: rows of each batch over all workers.
-        count: batches.
-        rows: this worker's, of one batch after the other.
-    """
-
-    whole: int
-    count: int
-    rows: Rows
 
 
 class MemoryLoader(Loader):
@@ -54,23 +32,15 @@ class MemoryLoader(Loader):
             return
         streamed = read_ahead(_streamed(self.split, plan, epoch, start, window))
         with contextlib.closing(streamed):
-            yield from handed_out((part for chunk in streamed for part in _cut(chunk)), self.device)
+            yield from handed_out((part for chunk in streamed for part in cut(chunk)), self.device)
 
     def close(self) -> None:
         self._resources.close()
 
 
-def handed_out(chunks: Iterator[Chunk], device: torch.device) -> Iterator[Batch]:
-    """The batches of chunks, on `device`; those of a GPU are copied to it ahead, beside its work."""
-    for chunk, matrix in _on_gpu(chunks, device) if device.type == "cuda" else _on_cpu(chunks):
-        share = len(matrix) // chunk.count
-        for columns in batch_columns(chunk.rows.layout, matrix, chunk.count):
-            yield Batch(columns=columns, rows=share, global_rows=chunk.whole)
-
-
 def _gathered(held: Rows, runs: Iterator[tuple[int, np.ndarray]], *, in_order: bool) -> Iterator[Chunk]:
     for whole, batches in runs:
-        several = max(1, _chunk_rows(held.layout) // max(1, batches.shape[1]))
+        several = max(1, chunk_rows(held.layout) // max(1, batches.shape[1]))
         for first in range(0, len(batches), several):
             rows = batches[first : first + several]
             alone = len(rows) == 1 and in_order and rows.size
@@ -106,37 +76,3 @@ def _mine(plan: BatchPlan, rows: int, start: int, places: np.ndarray) -> np.ndar
     low, high = whole * plan.rank // plan.world_size, whole * (plan.rank + 1) // plan.world_size
     wanted: np.ndarray = (batch >= start) & (place >= low) & (place < high)
     return wanted
-
-
-def _on_cpu(chunks: Iterator[Chunk]) -> Iterator[tuple[Chunk, Tensor]]:
-    for chunk in chunks:
-        yield chunk, torch.from_numpy(chunk.rows.matrix)
-
-
-def _on_gpu(chunks: Iterator[Chunk], device: torch.device) -> Iterator[tuple[Chunk, Tensor]]:
-    stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-
-    def copied() -> Iterator[tuple[Chunk, Tensor, torch.cuda.Event]]:
-        for chunk in chunks:
-            with torch.cuda.stream(stream):
-                matrix = torch.from_numpy(chunk.rows.matrix).pin_memory(device).to(device, non_blocking=True)
-                yield chunk, matrix, stream.record_event()
-
-    for chunk, matrix, event in read_ahead(copied(), CHUNKS_AHEAD):
-        current = torch.cuda.current_stream(device)
-        current.wait_event(event)
-        matrix.record_stream(current)  # its memory is not to be used again before the model is done with it
-        yield chunk, matrix
-
-
-def _cut(chunk: Chunk) -> Iterator[Chunk]:
-    """A chunk in chunks of about `CHUNK_BYTES`."""
-    share = len(chunk.rows) // chunk.count
-    several = max(1, _chunk_rows(chunk.rows.layout) // max(1, share))
-    for first in range(0, chunk.count, several):
-        count = min(several, chunk.count - first)
-        yield Chunk(chunk.whole, count, chunk.rows[first * share : (first + count) * share])
-
-
-def _chunk_rows(layout: Layout) -> int:
-    return max(1, CHUNK_BYTES // (4 * layout.words))

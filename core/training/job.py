@@ -67,12 +67,11 @@ def run_job(job: Job, strategy: Strategy, report: Report, interrupted: Callable[
     folder = RunFolder(job.run_folder)
     processed = Processed.open(*job.processed)
     loader_class = registry().implementation("loader", job.loader.type)
-    loaders: dict[str, Loader] = {
-        name: loader_class(split, job.loader.options, strategy.device)
-        for name, split in processed.splits.items()
-        if split.rows or name == TRAINING
-    }
+    loaders: dict[str, Loader] = {}
     try:
+        for name, split in processed.splits.items():
+            if split.rows or name == TRAINING:
+                loaders[name] = loader_class(split, job.loader.options, strategy.device)
         _prepare(job, strategy, processed)
         run = Run(
             config=job.config,
