@@ -15,6 +15,7 @@ NAMES = (
     "exact",
     "strategies",
     "ray_startup",
+    "ray_loading",
 )
 
 

@@ -104,6 +104,7 @@ def train(request: TrainRequest, callbacks: Sequence[Callback] = ()) -> Run:
         processed = preprocess_for(
             config, request.datasets, request.seed, placement, reporter, keep=request.save_processed
         )
+        _tell_of_loading(placement, processed)
         folder = request.resume or RunFolder.create(
             request.output_directory, request.experiment_name, request.model_name
         )
@@ -143,6 +144,22 @@ def train(request: TrainRequest, callbacks: Sequence[Callback] = ()) -> Run:
         write_json(folder.statistics, without_nan(progress.statistics))
         draw_learning_curves(progress.statistics, folder.learning_curves)
     return run
+
+
+def _tell_of_loading(placement: Placement, processed: Processed) -> None:
+    """What will hold more of the data than people may think."""
+    from core.loader import row_bytes
+
+    options = placement.loader.options
+    if options.fully_executed:
+        if placement.loader.type == "ray" and placement.cluster is not None:
+            from core.backends.ray.cluster import spilling
+
+            size = sum(split.rows * row_bytes(split.schema) for split in processed.splits.values())
+            if line := spilling(placement.cluster, size):
+                log.warning(line)
+    elif options.window_size_bytes is None:
+        log.info("backend.loader.window_size_bytes is not set: to shuffle all rows at once, all of them are held")
 
 
 def placed(config: Config, *, start: bool = True) -> Placement:

@@ -19,6 +19,10 @@ SHUFFLE_BLOCK_ROWS = 4096
 """Windows are made of runs of this many consecutive rows. Physical row groups differ between engines; this does not."""
 
 
+IN_ORDER_BYTES = 32 << 20
+"""Rows in dataset order, without a window size, are read in pieces of about this size."""
+
+
 class EncodedSplit(Protocol):
     """One split of the processed data: rows in dataset order, whatever files they lie in. It can be pickled."""
 
@@ -198,6 +202,17 @@ def batch_runs(
 def window_rows(options: LoaderOptions, schema: pa.Schema) -> int | None:
     """Rows of a window of `window_size_bytes`; None where the whole split is one."""
     size = options.window_size_bytes
+    return None if size is None else max(1, size // row_bytes(schema))
+
+
+def streamed_rows(options: LoaderOptions, schema: pa.Schema, *, shuffle: bool) -> int | None:
+    """Rows that a loader which holds no more than a window reads at once.
+
+    A window; without one all rows, if they are shuffled. In dataset order no size changes anything: then it is small.
+    """
+    size = options.window_size_bytes
+    if size is None and not shuffle:
+        size = IN_ORDER_BYTES
     return None if size is None else max(1, size // row_bytes(schema))
 
 

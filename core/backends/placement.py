@@ -95,18 +95,40 @@ def place(backend: Backend, *, start: bool = True) -> Placement:
     return placement
 
 
-def prediction_device(backend: Backend) -> Device:
-    """Where a model is asked for predictions, which happens in this process whatever the type.
+@attrs.frozen(kw_only=True)
+class Prediction:
+    """Where a saved model predicts. Its strategy, and that of the section, have no say in it.
+
+    Attributes:
+        workers: processes, or actors of a cluster, that share the rows; 1 without a cluster is this process.
+        resources, cluster: as those of a `Placement`.
+    """
+
+    workers: int
+    device: Device
+    resources: Mapping[str, float] = attrs.field(factory=dict)
+    cluster: Cluster | None = None
+
+
+def place_prediction(backend: Backend) -> Prediction:
+    """Decide, and check the decision against this machine or the cluster.
 
     Raises:
-        ConfigError: a GPU is asked for and there is none.
+        ConfigError: the section asks for what this machine, or the cluster, cannot give.
     """
-    if _kind(backend, external_launcher())[0] == "ray":
-        import torch
+    launcher = external_launcher()
+    kind, _ = _kind(backend, launcher)
+    if kind == "ray":
+        from core.backends.ray.cluster import connect
 
-        log.info("predicting in this process: the Ray cluster is for preprocessing and training")
-        return "cuda" if torch.cuda.is_available() and backend.trainer.use_gpu is not False else "cpu"
-    return _device(backend)
+        cluster = connect()
+        workers, resources = _actors(backend, cluster)
+        device: Device = "cuda" if resources.get("GPU") else "cpu"
+        return Prediction(workers=workers, device=device, resources=resources, cluster=cluster)
+    device = _device(backend)
+    workers = 1 if launcher is not None else backend.trainer.num_workers or 1
+    _check_gpus(workers, device)
+    return Prediction(workers=workers, device=device)
 
 
 def _kind(backend: Backend, launcher: str | None) -> tuple[Literal["local", "ray"], str]:
@@ -153,7 +175,7 @@ def _on_this_machine(backend: Backend, why: str, launcher: str | None) -> Placem
         workers=workers,
         strategy=strategy,
         processor=backend.processor or _default("processor", "pandas"),
-        loader=backend.loader,
+        loader=attrs.evolve(backend.loader, type="memory") if backend.loader.type == "ray" else backend.loader,
         device=device,
         retries=0 if retries is None or launcher else retries,
         notes=tuple(notes + _not_applicable(backend, launcher, strategy)),
@@ -161,9 +183,12 @@ def _on_this_machine(backend: Backend, why: str, launcher: str | None) -> Placem
 
 
 def _on_cluster(backend: Backend, why: str, cluster: Cluster) -> Placement:
-    from core.backends.ray.cluster import check_room
-
+    workers, resources = _actors(backend, cluster)
     trainer = backend.trainer
+    strategy = trainer.strategy or _default("strategy", "ddp")
+    _check_distributed(strategy, workers)
+    dask = registry().usable("processor", "dask")
+@@REST@@
     gpus = int(cluster.total("GPU"))
     use_gpu = gpus > 0 if trainer.use_gpu is None else trainer.use_gpu
     workers = trainer.num_workers or (max(1, gpus) if use_gpu else 1)
@@ -259,6 +284,8 @@ def _not_applicable(backend: Backend, launcher: str | None, strategy: Selected) 
     """One line for each key that is legal here and has no effect here."""
     trainer = backend.trainer
     notes = []
+    if backend.loader.type == "ray":
+        notes.append("backend.loader.type does not apply: there is no Ray cluster, and memory gives the same batches")
     if trainer.resources_per_worker:
         notes.append("backend.trainer.resources_per_worker does not apply: it asks a Ray cluster, and this is none")
     if trainer.logdir is not None and not is_distributed(strategy):

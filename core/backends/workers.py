@@ -62,7 +62,7 @@ def _listen(processes: list[subprocess.Popen[bytes]], connections: list[Connecti
             except (EOFError, OSError):
                 del open_ranks[connection]
                 if heard.silent(rank):
-                    heard.take(rank, "crash", _cause(processes[rank]))
+                    heard.take(rank, "crash", cause_of_death(processes[rank]))
                 continue
             if kind == "should_stop":
                 connection.send(report.should_stop())
@@ -77,7 +77,8 @@ def _listen(processes: list[subprocess.Popen[bytes]], connections: list[Connecti
     return heard.results[0]
 
 
-def _cause(process: subprocess.Popen[bytes]) -> str:
+def cause_of_death(process: subprocess.Popen[bytes]) -> str:
+    """How a process ended, or is about to."""
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(timeout=5)
     code = process.returncode
@@ -148,7 +149,7 @@ def _accept(listener: Listener, processes: list[subprocess.Popen[bytes]], logs: 
         thread.join(timeout=0.1)
         for rank, process in enumerate(processes):
             if process.poll() is not None and rank not in by_rank:
-                raise Heard(Reporter(), failures={rank: _cause(process)}).failure(0, logs)
+                raise Heard(Reporter(), failures={rank: cause_of_death(process)}).failure(0, logs)
     if problems:
         raise problems[0]
     return [by_rank[rank] for rank in range(len(processes))]

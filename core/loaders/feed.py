@@ -40,7 +40,7 @@ class Epoch:
 
     Attributes:
         turn: of the passes that the workers began, the how manieth this is.
-        seed, number, shuffle: as `core.loader.epoch_order` takes them.
+        seed, number, shuffle, window_rows: as `core.loader.epoch_order` takes them.
         first: number of the first window.
     """
 
@@ -48,6 +48,7 @@ class Epoch:
     seed: int
     number: int
     shuffle: bool
+    window_rows: int | None
     first: int
 
 
@@ -56,56 +57,59 @@ class Feed:
 
     Args:
         options: of Ray, for the tasks that read.
-        window_rows: as `core.loader.epoch_order` takes them.
     """
 
-    def __init__(self, split: EncodedSplit, options: dict[str, Any], window_rows: int | None) -> None:
+    def __init__(self, options: dict[str, Any]) -> None:
         context = ray.data.DataContext.get_current()
         context.enable_progress_bars = False
         context.execution_options.preserve_order = True
         context.target_max_block_size = None  # what a task makes stays in one piece
         logging.getLogger("ray.data").setLevel(logging.CRITICAL)  # an error goes to the worker that asked
-        self._split, self._options, self._window_rows = split, options, window_rows
+        self._options = options
         self._lock = threading.Lock()
-        self._blocks: list[Any] | None = None
-        self._passes: dict[Epoch, _Pass] = {}
+        self._splits: dict[str, EncodedSplit] = {}
+        self._blocks: dict[str, list[Any]] = {}
+        self._passes: dict[tuple[str, Epoch], _Pass] = {}
 
-    def held(self, block_rows: int) -> list[Any]:
+    def know(self, split: EncodedSplit) -> None:
+        """A split, for later calls to name by its key."""
+        self._splits[split.key] = split
+
+    def held(self, key: str, block_rows: int) -> list[Any]:
         """References to the blocks of all rows, each of `block_rows`, in the object store."""
         with self._lock:
-            if self._blocks is None:
-                ranges = [(first, first + block_rows) for first in range(0, self._split.rows, block_rows)]
-                dataset = self._dataset(ranges, _read_range, READERS).materialize()
-                self._blocks = list(_references(dataset.iter_internal_ref_bundles()))
-            return self._blocks
+            if key not in self._blocks:
+                rows = self._splits[key].rows
+                ranges = [(first, first + block_rows) for first in range(0, rows, block_rows)]
+                dataset = self._dataset(key, ranges, _read_range, READERS).materialize()
+                self._blocks[key] = list(_references(dataset.iter_internal_ref_bundles()))
+            return self._blocks[key]
 
-    def window(self, of: Epoch, rank: int, world_size: int, number: int) -> list[Any]:
+    def window(self, key: str, of: Epoch, rank: int, world_size: int, number: int) -> list[Any]:
         """A reference to a window of an epoch, once all workers have taken the one before the one before it."""
         with self._lock:
-            if of not in self._passes:
-                order = epoch_order(
-                    self._split.rows,
-                    seed=of.seed,
-                    epoch=of.number,
-                    shuffle=of.shuffle,
-                    window_rows=self._window_rows,
-                )
-                size = -(-self._split.rows // len(order)) * 4 * Layout.of(self._split.schema).words
-                dataset = self._dataset(range(of.first, len(order)), _ReadWindow(order), 1)
-                dataset.context.execution_options.resource_limits = ExecutionResources(object_store_memory=2 * size)
-                self._passes[of] = _Pass(dataset, of.first, world_size)
-            found = self._passes[of]
+            if (key, of) not in self._passes:
+                self._passes[key, of] = self._begin(key, of, world_size)
+            found = self._passes[key, of]
         return [found.take(rank, number)]
 
-    def leave(self, of: Epoch, rank: int) -> None:
+    def leave(self, key: str, of: Epoch, rank: int) -> None:
         """A worker takes no more windows of an epoch."""
         with self._lock:
-            if of in self._passes and self._passes[of].leave(rank):
-                del self._passes[of]
+            if (key, of) in self._passes and self._passes[key, of].leave(rank):
+                del self._passes[key, of]
 
-    def _dataset(self, items: Sequence[Any], read: Callable[..., Rows], readers: int) -> ray.data.Dataset:
+    def _begin(self, key: str, of: Epoch, world_size: int) -> _Pass:
+        split = self._splits[key]
+        order = epoch_order(split.rows, seed=of.seed, epoch=of.number, shuffle=of.shuffle, window_rows=of.window_rows)
+        size = -(-split.rows // len(order)) * 4 * Layout.of(split.schema).words
+        dataset = self._dataset(key, range(of.first, len(order)), _ReadWindow(order), 1)
+        dataset.context.execution_options.resource_limits = ExecutionResources(object_store_memory=2 * size)
+        return _Pass(dataset, of.first, world_size)
+
+    def _dataset(self, key: str, items: Sequence[Any], read: Callable[..., Rows], readers: int) -> ray.data.Dataset:
         """One block for each item, in order."""
-        split = self._split
+        split = self._splits[key]
 
         def task(batch: dict[str, np.ndarray]) -> pa.Table:
             [item] = batch["item"]

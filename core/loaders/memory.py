@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 import torch
 
-from core.loader import Batch, BatchPlan, EncodedSplit, Loader, batch_runs, epoch_order, window_rows
+from core.loader import Batch, BatchPlan, EncodedSplit, Loader, batch_runs, epoch_order, streamed_rows, window_rows
 from core.loaders.ahead import read_ahead
 from core.loaders.chunks import Chunk, chunk_rows, cut, handed_out
 from core.loaders.rows import Layout, Rows
@@ -25,11 +25,12 @@ class MemoryLoader(Loader):
         self._held = self._resources.enter_context(held_rows(split)) if options.fully_executed else None
 
     def batches(self, plan: BatchPlan, epoch: int, start: int = 0) -> Iterator[Batch]:
-        window = window_rows(self.options, self.split.schema)
         if self._held is not None:
+            window = window_rows(self.options, self.split.schema)
             runs = batch_runs(self.split.rows, plan, epoch, start, window_rows=window)
             yield from handed_out(_gathered(self._held, runs, in_order=not plan.shuffle), self.device)
             return
+        window = streamed_rows(self.options, self.split.schema, shuffle=plan.shuffle)
         streamed = read_ahead(_streamed(self.split, plan, epoch, start, window))
         with contextlib.closing(streamed):
             yield from handed_out((part for chunk in streamed for part in cut(chunk)), self.device)

@@ -25,6 +25,7 @@ from core.loader import (
     Loader,
     batch_runs,
     epoch_order,
+    streamed_rows,
     window_rows,
 )
 from core.loaders.chunks import Chunk, cut, handed_out
@@ -55,16 +56,16 @@ class RayLoader(Loader):
 
     def __init__(self, split: StoredSplit, options: LoaderOptions, device: torch.device) -> None:
         super().__init__(split, options, device)
-        self._layout = Layout.of(split.schema)
-        self._window_rows = window_rows(options, split.schema)
+        self._key, self._layout = split.key, Layout.of(split.schema)
         self._turn = 0
         self._feed: Any = None
         self._blocks: _Blocks | None = None
         if split.rows:
-            self._name, self._feed = _enter(split, self._window_rows)
+            self._name, self._feed = _enter(split)
+            _got(self._feed.know.remote(split))
             try:
                 if options.fully_executed:
-                    self._blocks = _Blocks(self._layout, split.rows, self._feed)
+                    self._blocks = _Blocks(split, self._feed)
             except BaseException:
                 self.close()
                 raise
@@ -73,7 +74,8 @@ class RayLoader(Loader):
         if not self.split.rows:
             return
         if self._blocks is not None:
-            runs = batch_runs(self.split.rows, plan, epoch, start, window_rows=self._window_rows)
+            window = window_rows(self.options, self.split.schema)
+            runs = batch_runs(self.split.rows, plan, epoch, start, window_rows=window)
             yield from handed_out(self._blocks.gathered(runs), self.device)
             return
         chunks = (part for chunk in self._streamed(plan, epoch, start) for part in cut(chunk))
@@ -87,17 +89,25 @@ class RayLoader(Loader):
     def _streamed(self, plan: BatchPlan, epoch: int, start: int) -> Iterator[Chunk]:
         """The batches that end in a window, one window after the other; the next one is asked for beforehand."""
         size, layout, feed = plan.batch_size, self._layout, self._feed
-        order = epoch_order(
-            self.split.rows, seed=plan.seed, epoch=epoch, shuffle=plan.shuffle, window_rows=self._window_rows
-        )
+        window_rows = streamed_rows(self.options, self.split.schema, shuffle=plan.shuffle)
+        order = epoch_order(self.split.rows, seed=plan.seed, epoch=epoch, shuffle=plan.shuffle, window_rows=window_rows)
         first = next((k for k in range(len(order)) if order.start(k + 1) > start * size), len(order))
         if first == len(order):
             return
-        of = Epoch(turn=self._turn, seed=plan.seed, number=epoch, shuffle=plan.shuffle, first=first)
+        of = Epoch(
+            turn=self._turn,
+            seed=plan.seed,
+            number=epoch,
+            shuffle=plan.shuffle,
+            window_rows=window_rows,
+            first=first,
+        )
         self._turn += 1
 
         def ask(number: int) -> Any:
-            return feed.window.remote(of, plan.rank, plan.world_size, number) if number < len(order) else None
+            return (
+                feed.window.remote(self._key, of, plan.rank, plan.world_size, number) if number < len(order) else None
+            )
 
         try:
             coming = ask(first)
@@ -129,19 +139,19 @@ class RayLoader(Loader):
                 yield Chunk(len(rest), 1, rest[plan.share(len(rest))])
         finally:
             with contextlib.suppress(WorkerFailed):  # whoever made it has ended
-                _got(feed.leave.remote(of, plan.rank))
+                _got(feed.leave.remote(self._key, of, plan.rank))
 
 
 class _Blocks:
     """All rows, in the object store of this node or of others."""
 
-    def __init__(self, layout: Layout, rows: int, feed: Any) -> None:
+    def __init__(self, split: StoredSplit, feed: Any) -> None:
+        self._layout = layout = Layout.of(split.schema)
         record = 4 * layout.words
-        self._layout = layout
         self._block_rows = max(1, BLOCK_BYTES // record // SHUFFLE_BLOCK_ROWS) * SHUFFLE_BLOCK_ROWS
-        references = _got(feed.held.remote(self._block_rows))
+        references = _got(feed.held.remote(split.key, self._block_rows))
         self._get: list[Callable[[], Rows]]
-        if rows * record <= RESIDENT_SHARE * _store_bytes():
+        if split.rows * record <= RESIDENT_SHARE * _store_bytes():
             blocks = [from_arrow(layout, table) for table in _got(references)]
             self._get = [lambda block=block: block for block in blocks]  # type: ignore[misc]
             chunk_bytes = max(1 << 20, BLOCK_SHARE_BYTES * len(blocks))
@@ -187,13 +197,14 @@ class _Shared:
 _feeds: dict[str, _Shared] = {}
 
 
-def _enter(split: StoredSplit, window_rows: int | None) -> tuple[str, Any]:
-    """The actor of this group for this split, and the name by which to let it go."""
-    # Each attempt meets at another address; in one process, loaders of the same split share theirs.
-    group = os.environ.get("MASTER_ADDR", "process"), os.environ.get("MASTER_PORT", str(os.getpid()))
-    name = "core-feed-" + "-".join((*group, split.key, str(window_rows)))
+def _enter(split: StoredSplit) -> tuple[str, Any]:
+    """The actor of this group, and the name by which to let it go."""
+    # Each attempt meets at another address. Loaders of one process share it.
+    name = "core-feed-{}-{}".format(
+        os.environ.get("MASTER_ADDR", "process"), os.environ.get("MASTER_PORT", str(os.getpid()))
+    )
     if name not in _feeds:
-        _feeds[name] = _found_or_made(name, split, window_rows)
+        _feeds[name] = _found_or_made(name, split)
     _feeds[name].users += 1
     return name, _feeds[name].actor
 
@@ -207,7 +218,7 @@ def _let_go(name: str) -> None:
             ray.kill(shared.actor)
 
 
-def _found_or_made(name: str, split: StoredSplit, window_rows: int | None) -> _Shared:
+def _found_or_made(name: str, split: StoredSplit) -> _Shared:
     """Made by the first worker to come that reaches the files.
 
     Raises:
@@ -219,7 +230,7 @@ def _found_or_made(name: str, split: StoredSplit, window_rows: int | None) -> _S
             if _reached(split):
                 here = _here(split)
                 options = {"name": name, "num_cpus": 0, "max_concurrency": CALLS, **here}
-                actor = ray.remote(Feed).options(**options).remote(split, here, window_rows)
+                actor = ray.remote(Feed).options(**options).remote(here)
                 ray.get(actor.__ray_ready__.remote())
                 return _Shared(actor, made_here=True)
         with contextlib.suppress(ValueError, RayActorError):

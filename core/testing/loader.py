@@ -190,7 +190,7 @@ class LoaderConformance:
         self.assert_right(numbers(made.batches(plan, 0)), plan, 0, windows)
 
     def test_a_damaged_file_is_named(self, held: bool, tmp_path: Path) -> None:
-        split = stored_split(tmp_path, ROWS)
+        split = stored_split(tmp_path, ROWS + 1)  # another one than those that are whole
         damage(tmp_path / split.parts[3].file, group=4)
 
         with pytest.raises(DataError) as raised:

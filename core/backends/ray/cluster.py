@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import logging
+import math
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -74,9 +75,16 @@ class Cluster:
         return f"{where}, {len(each)} node{'s' * (len(each) != 1)} with {'; '.join(each) or 'nothing'}"
 
 
-def _fits(node: Resources, resources: Resources) -> int:
-    """How many times `resources` are in a node. Ray counts in ten-thousandths, so fractions may add up to a whole."""
-    return min(int(node.get(name, 0) / amount + 1e-6) for name, amount in resources.items() if amount > 0)
+def spilling(cluster: Cluster, size: int) -> str | None:
+    """A line for people, where `size` bytes in the object store of a node are more than it holds."""
+    least = min((node.get("object_store_memory", math.inf) for node in cluster.nodes), default=math.inf)
+    if size <= least:
+        return None
+    wanted, room = (f"{value / 1e9:.2g} GB" for value in (size, least))
+    return (
+        f"loader: {wanted} of processed data do not fit an object store of {room}: Ray spills the rest to disk and "
+        "reads it again, which is slow; fully_executed: false with window_size_bytes is not"
+    )
 
 
 def _named(resources: Resources) -> dict[str, float]:

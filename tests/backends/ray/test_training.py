@@ -59,6 +59,26 @@ def test_a_killed_worker_is_restarted_from_the_last_checkpoint(config, train, wa
     assert "restarting the workers from the last checkpoint" in caplog.text
 
 
+def test_batches_through_ray_data_are_the_same_also_when_their_actor_is_lost(config, train, watch, expected, caplog):
+    # given: workers that hold every CPU of the cluster while Ray Data reads for them
+    import ray
+
+    def kill_feeds():
+        for name in ray.util.list_named_actors():
+            if name.startswith("core-feed-"):
+                ray.kill(ray.get_actor(name))
+
+    config["backend"]["loader"] = {"type": "ray", "fully_executed": False}
+    config["backend"]["trainer"] |= {"max_retries": 1}
+    # when
+    run = train(config, watch(at=2, act=kill_feeds))
+    # then
+    assert_same(run, expected[0])
+    assert run.metrics("test") == expected[0].metrics("test")
+    assert "the actor that reads for the workers" in caplog.text
+    assert not [name for name in ray.util.list_named_actors() if name.startswith("core-feed-")]
+
+
 def test_without_retries_a_killed_worker_ends_the_run_and_it_can_go_on(config, train, watch, expected, processes):
     # when
     with pytest.raises(WorkerFailed, match="was killed") as raised:
