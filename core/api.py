@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from core.backends.placement import place
 from core.callbacks import Callback, Reporter
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from core.data import Processed
+    from core.prediction import Request
 
 ConfigSource = str | os.PathLike[str] | Mapping[str, Any] | Config
 BackendSource = str | Mapping[str, Any] | None
@@ -122,16 +123,32 @@ class Model:
         """
         from core.prediction import evaluate
 
-        result = evaluate(
-            open_model(self._trained()),
-            dataset,
-            backend=self.config.backend,
-            split=split,
-            batch_size=batch_size,
-            numbered=True,
-            reporter=Reporter(self.callbacks),
-        )
+        request = self._request(dataset, split=split, batch_size=batch_size, numbered=True)
+        result = evaluate(request, Reporter(self.callbacks))
+        assert result.predictions is not None
         return result.metrics, _indexed(result.predictions, dataset)
+
+    @overload
+    def predict(
+        self,
+        dataset: Any,
+        *,
+        split: str = ...,
+        batch_size: int | None = ...,
+        index_column: str | None = ...,
+        output: None = ...,
+    ) -> pd.DataFrame: ...
+
+    @overload
+    def predict(
+        self,
+        dataset: Any,
+        *,
+        split: str = ...,
+        batch_size: int | None = ...,
+        index_column: str | None = ...,
+        output: str | os.PathLike[str],
+    ) -> Location: ...
 
     def predict(
         self,
@@ -140,27 +157,28 @@ class Model:
         split: str = "full",
         batch_size: int | None = None,
         index_column: str | None = None,
-    ) -> pd.DataFrame:
+        output: str | os.PathLike[str] | None = None,
+    ) -> pd.DataFrame | Location:
         """Predictions in the order of the rows: ``<feature>_predictions``, ``<feature>_probability``, ….
 
         Their index is that of `dataset`, where it is a pandas DataFrame, else the rows' numbers from 0.
 
         Args:
             index_column: a column of `dataset` to carry over.
+            output: write them there, as `core predict --output` does, and return where they are: datasets of any
+                size in bounded memory, and a call that was stopped goes on when it is made again.
         """
-        from core.prediction import predict
+        from core.prediction import predict, predict_to, target_of
 
-        predictions = predict(
-            open_model(self._trained()),
-            dataset,
-            backend=self.config.backend,
-            split=split,
-            batch_size=batch_size,
-            index_column=index_column,
-            numbered=True,
-            reporter=Reporter(self.callbacks),
+        request = self._request(
+            dataset, split=split, batch_size=batch_size, index_column=index_column, numbered=output is None
         )
-        return _indexed(predictions, dataset)
+        reporter = Reporter(self.callbacks)
+        if output is None:
+            return _indexed(predict(request, reporter), dataset)
+        target = target_of(output)
+        predict_to(request, target, reporter)
+        return target.place
 
     def experiment(self, dataset: Any = None, **settings: Any) -> tuple[Run, dict[str, dict[str, float]], pd.DataFrame]:
         """`train`, with its arguments, then `evaluate` on the test split.
@@ -170,7 +188,13 @@ class Model:
         """
         run = self.train(dataset, **settings)
         result = evaluate_run(run, backend=self.config.backend, callbacks=self.callbacks)
+        assert result.predictions is not None
         return run, result.metrics, result.predictions.to_pandas()
+
+    def _request(self, dataset: Any, **settings: Any) -> Request:
+        from core.prediction import Request
+
+        return Request(saved=open_model(self._trained()), dataset=dataset, backend=self.config.backend, **settings)
 
     def _trained(self) -> Location:
         if self.model_path is None:

@@ -23,7 +23,7 @@ from core.storage import Location
 
 if TYPE_CHECKING:
     from core.data import Datasets, Processed
-    from core.prediction import Evaluation
+    from core.prediction import Evaluation, Target
 
 log = logging.getLogger("core")
 
@@ -183,13 +183,15 @@ def placed(config: Config, *, start: bool = True) -> Placement:
     return placement
 
 
-def evaluate_run(run: Run, *, backend: Backend, callbacks: Sequence[Callback] = ()) -> Evaluation:
-    """The kept weights of a run on its test rows, with predictions.
+def evaluate_run(
+    run: Run, *, backend: Backend, callbacks: Sequence[Callback] = (), target: Target | None = None
+) -> Evaluation:
+    """The kept weights of a run on its test rows, with predictions, which are written to `target` if there is one.
 
     Raises:
         DataError: there are no test rows.
     """
-    from core.prediction import evaluate
+    from core.prediction import Request, evaluate
 
     if not run.training_statistics.get("test"):
         raise DataError(
@@ -199,8 +201,8 @@ def evaluate_run(run: Run, *, backend: Backend, callbacks: Sequence[Callback] = 
         )
     parts = dict(run.datasets.parts())
     dataset, split = (parts["test"], "full") if "test" in parts else (parts[None], "test")
-    saved = open_model(run.model_path)
-    return evaluate(saved, dataset, backend=backend, split=split, reporter=Reporter(callbacks))
+    request = Request(saved=open_model(run.model_path), dataset=dataset, backend=backend, split=split)
+    return evaluate(request, Reporter(callbacks), target)
 
 
 @contextmanager

@@ -188,7 +188,26 @@ def _on_cluster(backend: Backend, why: str, cluster: Cluster) -> Placement:
     strategy = trainer.strategy or _default("strategy", "ddp")
     _check_distributed(strategy, workers)
     dask = registry().usable("processor", "dask")
-@@REST@@
+    return Placement(
+        kind="ray",
+        why=why,
+        launcher=None,
+        workers=workers,
+        strategy=strategy,
+        processor=backend.processor or _default("processor", "dask" if dask else "pandas"),
+        loader=backend.loader,
+        device="cuda" if resources.get("GPU") else "cpu",
+        retries=RAY_RETRIES if trainer.max_retries is None else trainer.max_retries,
+        resources=resources,
+        cluster=cluster,
+    )
+
+
+def _actors(backend: Backend, cluster: Cluster) -> tuple[int, dict[str, float]]:
+    """How many workers a cluster is asked for, and the resources of each; it has room for them."""
+    from core.backends.ray.cluster import check_room
+
+    trainer = backend.trainer
     gpus = int(cluster.total("GPU"))
     use_gpu = gpus > 0 if trainer.use_gpu is None else trainer.use_gpu
     workers = trainer.num_workers or (max(1, gpus) if use_gpu else 1)
@@ -208,22 +227,7 @@ def _on_cluster(backend: Backend, why: str, cluster: Cluster) -> Placement:
             expected="a part of a CPU at least, such as {CPU: 0.1}",
         )
     check_room(cluster, workers, resources)
-    strategy = trainer.strategy or _default("strategy", "ddp")
-    _check_distributed(strategy, workers)
-    dask = registry().usable("processor", "dask")
-    return Placement(
-        kind="ray",
-        why=why,
-        launcher=None,
-        workers=workers,
-        strategy=strategy,
-        processor=backend.processor or _default("processor", "dask" if dask else "pandas"),
-        loader=backend.loader,
-        device="cuda" if use_gpu else "cpu",
-        retries=RAY_RETRIES if trainer.max_retries is None else trainer.max_retries,
-        resources=resources,
-        cluster=cluster,
-    )
+    return workers, resources
 
 
 def _check_distributed(strategy: Selected, workers: int) -> None:
@@ -270,14 +274,20 @@ def _workers(backend: Backend, launcher: str | None, device: Device) -> tuple[in
     spread = backend.type in OWN_STRATEGY or (chosen is not None and is_distributed(chosen))
     gpus = torch.cuda.device_count() if device == "cuda" else 0
     workers = asked or (max(1, gpus) if spread else 1)
-    if device == "cuda" and workers > gpus:
+    _check_gpus(workers, device)
+    return workers, []
+
+
+def _check_gpus(workers: int, device: Device) -> None:
+    import torch
+
+    if device == "cuda" and workers > (gpus := torch.cuda.device_count()):
         raise ConfigError(
             f"each worker needs a GPU of its own and this machine has {gpus}",
             path="backend.trainer.num_workers",
             found=workers,
             expected=f"at most {gpus}, or use_gpu: false",
         )
-    return workers, []
 
 
 def _not_applicable(backend: Backend, launcher: str | None, strategy: Selected) -> list[str]:

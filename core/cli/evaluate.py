@@ -20,28 +20,26 @@ def run(args: argparse.Namespace) -> int:
     from core.api import read_config
     from core.callbacks import Reporter
     from core.cli.console import Console, table
-    from core.prediction import evaluate, predictions_path, write_predictions
+    from core.prediction import Request, evaluate, target_of
     from core.run import open_model, without_nan, write_json
 
     saved = open_model(args.model_path)
-    target = predictions_path(args.output, args.output_directory)
-    target.parent.makedirs()
+    target = target_of(args.output, args.output_directory)
+    statistics = target.place.parent / "test_statistics.json"
+    statistics.parent.makedirs()
     console = Console(quiet=args.quiet)
-    result = evaluate(
-        saved,
-        args.dataset,
+    request = Request(
+        saved=saved,
+        dataset=args.dataset,
         backend=read_config(saved.config, backend=args.backend).backend,
         split=args.split,
         batch_size=args.batch_size,
         index_column=args.index_column,
-        reporter=Reporter([console]),
     )
-    written = {"statistics": str(target.parent / "test_statistics.json")}
-    write_json((target.parent / "test_statistics.json"), without_nan(result.metrics))
-    if not args.skip_save_predictions:
-        with write_predictions(target) as write:
-            write(result.predictions)
-        written["predictions"] = str(target)
+    save = not args.skip_save_predictions
+    result = evaluate(request, Reporter([console]), target if save else None, collect=False)
+    write_json(statistics, without_nan(result.metrics))
+    written = {"statistics": str(statistics), **({"predictions": str(target)} if save else {})}
     console.say(f"{result.rows:,} rows evaluated")
     if args.json:
         print(json.dumps({"metrics": without_nan(result.metrics), "rows": result.rows, **written}))

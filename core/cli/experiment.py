@@ -15,7 +15,7 @@ def run(args: argparse.Namespace) -> int:
     from core.cli.console import Console
     from core.cli.training import print_run, request_of, train_as_asked
     from core.jobs import evaluate_run
-    from core.prediction import write_predictions
+    from core.prediction import target_of
     from core.run import without_nan, write_json
 
     request = request_of(args)
@@ -23,10 +23,9 @@ def run(args: argparse.Namespace) -> int:
     if not finished.coordinator:
         return 0
     console = Console(quiet=args.quiet)
-    result = evaluate_run(finished, backend=request.config.backend, callbacks=[console])
+    predictions = target_of(output_directory=finished.output_directory)
+    result = evaluate_run(finished, backend=request.config.backend, callbacks=[console], target=predictions)
     console.say(f"{result.rows:,} test rows evaluated")
     write_json(finished.output_directory / "test_statistics.json", without_nan(result.metrics))
-    with write_predictions(finished.output_directory / "predictions.parquet") as write:
-        write(result.predictions)
     print_run(finished, as_json=args.json)
     return 0

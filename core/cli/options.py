@@ -81,7 +81,13 @@ def add_prediction(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("-bs", "--batch-size", type=_positive, metavar="N", help="rows at a time")
     parser.add_argument("-od", "--output-directory", metavar="DIR", help="where the results are written (results)")
-    parser.add_argument("-o", "--output", metavar="FILE", help="predictions as .parquet, .csv or .jsonl")
+    parser.add_argument(
+        "-o",
+        "--output",
+        metavar="PLACE",
+        help="predictions: a .parquet, .csv or .jsonl file, or a folder/ of Parquet parts; the same command goes on "
+        "where one was stopped",
+    )
     parser.add_argument("--index-column", metavar="COLUMN", help="a column of the dataset to carry over")
     add_backend(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object on stdout")

@@ -19,23 +19,21 @@ def run(args: argparse.Namespace) -> int:
     from core.api import read_config
     from core.callbacks import Reporter
     from core.cli.console import Console
-    from core.prediction import predict, predictions_path, write_predictions
+    from core.prediction import Request, predict_to, target_of
     from core.run import open_model
 
     saved = open_model(args.model_path)
-    target = predictions_path(args.output, args.output_directory)
+    target = target_of(args.output, args.output_directory)
     console = Console(quiet=args.quiet)
-    with write_predictions(target) as write:
-        rows = predict(
-            saved,
-            args.dataset,
-            backend=read_config(saved.config, backend=args.backend).backend,
-            split=args.split,
-            batch_size=args.batch_size,
-            index_column=args.index_column,
-            reporter=Reporter([console]),
-            write=write,
-        )
+    request = Request(
+        saved=saved,
+        dataset=args.dataset,
+        backend=read_config(saved.config, backend=args.backend).backend,
+        split=args.split,
+        batch_size=args.batch_size,
+        index_column=args.index_column,
+    )
+    rows = predict_to(request, target, Reporter([console]))
     console.say(f"{rows:,} rows predicted")
     print(json.dumps({"rows": rows, "predictions": str(target)}) if args.json else f"predictions  {target}")
     return 0

@@ -12,7 +12,7 @@ from core.data.datasets import Datasets
 
 if TYPE_CHECKING:
     from core.data.cache import CacheOptions
-    from core.data.encode import EncodedBlock, encode_inputs
+    from core.data.encode import EncodedBlock, Inputs, encode_inputs, open_inputs
     from core.data.preprocessing import preprocess
     from core.data.processed import Processed, StoredSplit
     from core.data.sources import open_source
@@ -20,9 +20,11 @@ if TYPE_CHECKING:
 _HOMES = {
     "CacheOptions": "cache",
     "EncodedBlock": "encode",
+    "Inputs": "encode",
     "Processed": "processed",
     "StoredSplit": "processed",
     "encode_inputs": "encode",
+    "open_inputs": "encode",
     "open_source": "sources",
     "preprocess": "preprocessing",
 }
@@ -31,9 +33,11 @@ __all__ = [
     "CacheOptions",
     "Datasets",
     "EncodedBlock",
+    "Inputs",
     "Processed",
     "StoredSplit",
     "encode_inputs",
+    "open_inputs",
     "open_source",
     "preprocess",
 ]

@@ -2,15 +2,8 @@
 
 from __future__ import annotations
 
-from core.prediction.output import collect, predictions_path, write_predictions
-from core.prediction.predict import ROW, Evaluation, evaluate, predict
+from core.prediction.output import Target, target_of
+from core.prediction.predict import Evaluation, Request, evaluate, predict, predict_to
+from core.prediction.work import ROW
 
-__all__ = [
-    "ROW",
-    "Evaluation",
-    "collect",
-    "evaluate",
-    "predict",
-    "predictions_path",
-    "write_predictions",
-]
+__all__ = ["ROW", "Evaluation", "Request", "Target", "evaluate", "predict", "predict_to", "target_of"]

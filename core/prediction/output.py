@@ -1,14 +1,18 @@
-"""Where predictions go: one table in memory, or one file whose suffix names its format, written as they come."""
+"""Where predictions go: one file whose suffix names its format, or a folder of numbered Parquet parts."""
 
 from __future__ import annotations
 
 import contextlib
 import json
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import attrs
+
 from core.errors import UserError
+from core.run import place_of
 from core.storage import Location
 
 if TYPE_CHECKING:
@@ -18,29 +22,50 @@ Write = Callable[["pa.Table"], None]
 FORMATS = (".parquet", ".csv", ".jsonl")
 
 
-def predictions_path(output: str | None, output_directory: str | None) -> Location:
-    """The file that ``--output`` or ``--output-directory`` ask for.
+@attrs.frozen
+class Target:
+    """What `--output` names.
+
+    Attributes:
+        suffix: the format of a file; empty for a folder.
+    """
+
+    place: Location
+    suffix: str
+
+    def __str__(self) -> str:
+        return str(self.place) if self.suffix else f"{self.place}/"
+
+
+def target_of(
+    output: str | os.PathLike[str] | None = None, output_directory: str | os.PathLike[str] | Location | None = None
+) -> Target:
+    """Where ``--output`` or ``--output-directory`` want predictions: without a suffix, or with a slash, in a folder.
 
     Raises:
         UserError: the suffix names no format.
     """
-    place = Location(output) if output else Location(output_directory or "results") / "predictions.parquet"
-    if not place.name.endswith(FORMATS):
-        raise UserError("unknown format of predictions", path="--output", found=output, expected=" or ".join(FORMATS))
-    return place
+    if output is None:
+        return Target(place_of(output_directory or "results") / "predictions.parquet", ".parquet")
+    text = os.fspath(output)
+    place = Location(text.rstrip("/") or "/")
+    suffix = os.path.splitext(place.name)[1]
+    if text.endswith("/") or not suffix:
+        return Target(place, "")
+    if suffix not in FORMATS:
+        raise UserError(
+            "unknown format of predictions",
+            path="--output",
+            found=text,
+            expected=" or ".join(FORMATS),
+            hint="A name without a suffix, or with a slash at its end, is a folder of Parquet parts.",
+        )
+    return Target(place, suffix)
 
 
-@contextlib.contextmanager
-def write_predictions(place: Location) -> Iterator[Write]:
-    """A function that appends a table. The file gets its name when the block ends without an exception."""
-    writer = _jsonl if place.name.endswith(".jsonl") else _columnar
-    with place.replacing_file() as path, writer(path) as write:
-        yield write
-
-
-def collect(tables: list[pa.Table]) -> Write:
-    """A function that appends to a list."""
-    return tables.append
+def open_writer(path: Path) -> contextlib.AbstractContextManager[Write]:
+    """A function that appends a table to the file at `path`, in the format that its suffix names."""
+    return _jsonl(path) if path.suffix == ".jsonl" else _columnar(path)
 
 
 @contextlib.contextmanager

@@ -14,7 +14,6 @@ from pandas.testing import assert_frame_equal
 
 import core
 from core.errors import DataError
-from core.run import open_model
 
 ROWS = 90
 CONFIG: dict[str, Any] = {
@@ -204,25 +203,6 @@ def test_rows_without_an_input_they_must_have_are_not_measured(model, frame):
 def test_nothing_to_measure(model, frame):
     with pytest.raises(DataError, match="no row has a value for every output feature"):
         model.evaluate(frame.assign(which=None))
-
-
-def test_blocks_are_joined_seamlessly(run, frame, monkeypatch):
-    """Larger data than one block, cut at odd places."""
-    import core.data
-    from core.api import read_config
-    from core.callbacks import Reporter
-    from core.prediction import predict
-
-    saved = open_model(run.model_path)
-    settings = {"backend": read_config(saved.config).backend, "reporter": Reporter()}
-    expected = predict(saved, frame, **settings)
-    whole = core.data.encode_inputs
-    monkeypatch.setattr(core.data, "encode_inputs", lambda *args, **kwargs: whole(*args, **kwargs, block_rows=13))
-
-    found = predict(saved, frame, index_column="id", **settings)
-
-    assert found["id"].to_pylist() == frame["id"].tolist()
-    assert_frame_equal(found.drop(["id"]).to_pandas(), expected.to_pandas(), rtol=1e-5, atol=1e-6)
 
 
 KINDS = ["frame", "table", "columns", "records", "csv", "parquet", "jsonl", "files", "glob", "folder"]
