@@ -28,6 +28,7 @@ COMMANDS = {
     "plan": "show what a run would do, and what stands in its way",
     "cache": "show or prune what is kept of processed data",
     "list-plugins": "show what is installed, and whether it works",
+    "new-plugin": "make a package for a processor, strategy or loader of your own",
     "schema": "print the JSON Schema of the config",
 }
 
