@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import resource
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -45,19 +44,3 @@ def step_losses() -> type[Any]:
             self.losses.append(loss)
 
     return StepLosses
-
-
-@pytest.fixture(scope="session")
-def ray_cluster() -> Iterator[None]:
-    """One small Ray cluster for the tests of all plugins: starting one takes longer than most of them."""
-    ray = pytest.importorskip("ray")
-    ray.init(
-        address="local",
-        num_cpus=2,
-        object_store_memory=200 << 20,
-        include_dashboard=False,
-        log_to_driver=False,
-        logging_level=logging.ERROR,
-    )
-    yield
-    ray.shutdown()
