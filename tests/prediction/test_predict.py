@@ -16,52 +16,7 @@ import core
 from core.errors import DataError
 
 ROWS = 90
-CONFIG: dict[str, Any] = {
-    "input_features": [
-        {"name": "x", "type": "number"},
-        {"name": "must", "type": "number", "preprocessing": {"missing_value_strategy": "drop_row"}},
-        {"name": "c", "type": "category"},
-        {"name": "t", "type": "text"},
-    ],
-    "output_features": [
-        {"name": "yes", "type": "binary"},
-        {"name": "which", "type": "category"},
-        {"name": "much", "type": "number"},
-    ],
-    "combiner": {"type": "concat", "num_fc_layers": 1, "output_size": 8},
-    "trainer": {"epochs": 3, "batch_size": 16, "learning_rate": 0.01},
-    "backend": {"type": "local"},
-}
 TARGETS = ["yes", "which", "much"]
-
-
-@pytest.fixture(scope="module")
-def frame() -> pd.DataFrame:
-    random = np.random.default_rng(0)
-    x, must = random.normal(size=(2, ROWS))
-    kind = random.choice(["r", "g", "b"], ROWS)
-    return pd.DataFrame(
-        {
-            "id": [f"row {number}" for number in range(ROWS)],
-            "x": x,
-            "must": must,
-            "c": kind,
-            "t": [" ".join(random.choice(["red", "green", "blue"], 3)) for _ in range(ROWS)],
-            "yes": x > 0,
-            "which": np.where(must > 0.3, "big", np.where(must < -0.3, "small", "none")),
-            "much": 100 + 10 * x + (kind == "r"),
-        }
-    )
-
-
-@pytest.fixture(scope="module")
-def run(frame: pd.DataFrame, tmp_path_factory: pytest.TempPathFactory) -> core.Run:
-    return core.Model(CONFIG).train(frame, output_directory=tmp_path_factory.mktemp("runs"))
-
-
-@pytest.fixture(scope="module")
-def model(run: core.Run) -> core.Model:
-    return core.Model.load(run.model_path)
 
 
 def test_columns_are_named_after_features(model, frame):
