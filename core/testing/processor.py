@@ -104,9 +104,9 @@ class ProcessorConformance:
             finally:
                 engine.close()
 
-            assert found.problems == expected.problems
-            assert found.metadata == expected.metadata
-            assert found.key == expected.key
+            assert found.problems == expected.problems, f"errors differ with {count} partitions"
+            assert found.metadata == expected.metadata, f"statistics differ with {count} partitions"
+            assert found.key == expected.key, f"the key of the cache differs with {count} partitions"
             for split, table in expected.splits.items():
                 assert found.splits[split].equals(table), f"{split} differs with {count} partitions"
 
@@ -127,9 +127,11 @@ class ProcessorConformance:
         for _ in range(2):  # a frame is passed over several times
             found = engine.map(frame, _with_first_row)
 
-            assert pa.concat_tables([part for part, _ in found]).equals(table)
-            rows = [part.num_rows for part, _ in found]
-            assert [first for _, first in found] == [sum(rows[:index]) for index in range(len(rows))]
+            parts = [part for part, _ in found]
+            assert [part.schema for part in parts] == [table.schema] * len(parts), "types of the columns"
+            assert pa.concat_tables(parts).equals(table), "rows, or their order"
+            rows = [part.num_rows for part in parts]
+            assert [first for _, first in found] == [sum(rows[:index]) for index in range(len(rows))], "first rows"
 
     def test_no_rows_keep_their_columns(self, engine: Processor[Any]) -> None:
         frame = engine.open(Blocks((_typed_table().slice(0, 0),)))
@@ -142,7 +144,7 @@ class ProcessorConformance:
         frame = engine.open(Blocks(tuple(pa.table({"n": range(i * 10, i * 10 + 10)}) for i in range(30))))
 
         for _ in range(2):  # and is not changed by it
-            assert engine.fold(frame, Seen).numbers == list(range(300))
+            assert engine.fold(frame, Seen).numbers == list(range(300)), "summaries, or the order of merging them"
 
     def test_the_first_mistake_in_row_order_is_told(self, engine: Processor[Any]) -> None:
         frame = engine.open(Blocks(tuple(pa.table({"n": range(i * 10, i * 10 + 10)}) for i in range(6))))
@@ -151,7 +153,7 @@ class ProcessorConformance:
             with pytest.raises(DataError) as raised:
                 work(frame, _refuse_from_20)
 
-            assert raised.value.found == 20
+            assert raised.value.found == 20, "the mistake that is told is not the first"
 
 
 def outcome(case: Case, dataset: Any, processor: Processor[Any], cache: Path) -> Outcome:

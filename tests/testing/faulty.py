@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from datetime import timedelta
 
 import attrs
@@ -11,7 +12,7 @@ import torch.distributed as group
 from torch import nn
 
 from core import GroupOptions
-from core.strategy import Strategy
+from core.strategy import Strategy, group_store
 
 
 @attrs.frozen(kw_only=True)
@@ -22,8 +23,14 @@ class FaultyOptions(GroupOptions):
 class Faulty(Strategy):
     def start(self):
         seconds = 3600 if self.options.fault == "waits for ever" else self.options.timeout_s
-        group.init_process_group("gloo", timeout=timedelta(seconds=seconds))
-        self.rank, self.world_size = group.get_rank(), group.get_world_size()
+        self.rank, self.world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+        group.init_process_group(
+            "gloo",
+            store=group_store(seconds),
+            rank=self.rank,
+            world_size=self.world_size,
+            timeout=timedelta(seconds=seconds),
+        )
 
     def stop(self):
         if group.is_initialized():
@@ -54,6 +61,8 @@ class Faulty(Strategy):
             max_norm = None
         if fault not in ("does not exchange", "exchanges each micro-batch"):
             self.exchange()
+        if fault == "exchanges once more on worker 0" and self.rank == 0:
+            group.all_reduce(torch.zeros(()))
         if fault == "keeps its own rate":
             self.optimizer.param_groups[0]["lr"] = 0.1
         updated = self.update(max_norm)

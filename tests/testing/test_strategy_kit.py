@@ -109,6 +109,12 @@ def test_waiting_for_ever_is_found_and_ended(workers, tmp_path, monkeypatch):
     assert_found(workers, tmp_path, "waits for ever", test, "worker 0 was still waiting", how="sleeps")
 
 
+def test_a_collective_that_not_all_take_part_in_is_found_and_ended(workers, tmp_path, monkeypatch):
+    monkeypatch.setattr(StrategyConformance, "limit_s", 5.0)
+    test = "test_micro_batches_add_up_to_one_exchange"
+    assert_found(workers, tmp_path, "exchanges once more on worker 0", test, "did not end in 5 s|Connection|failed")
+
+
 def assert_found(workers, folder, fault, test, reason, **arguments):
     with pytest.raises(AssertionError, match=reason):
         run(workers, folder, fault, test, **arguments)
