@@ -62,7 +62,6 @@ def model(run: core.Run) -> core.Model:
     return core.Model.load(run.model_path)
 
 
-
 @pytest.fixture(scope="session")
 def missing(frame: pd.DataFrame) -> pd.DataFrame:
     """The frame where some rows lack what they must have, and some a target."""

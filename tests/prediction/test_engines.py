@@ -99,7 +99,7 @@ def test_workers_that_die_again_and_again(loaded, files, workers):
     thread = threading.Thread(target=kill)
     thread.start()
     try:
-        with pytest.raises(WorkerFailed, match="3 processes were lost .* killed by SIGKILL"):
+        with pytest.raises(WorkerFailed, match=r"3 processes were lost .* killed by SIGKILL"):
             loaded.predict(files)
     finally:
         done.set()
@@ -109,7 +109,7 @@ def test_workers_that_die_again_and_again(loaded, files, workers):
 def test_what_a_cluster_can_never_place_is_refused(run, files, ray_cluster):
     trainer = {"num_workers": 2, "resources_per_worker": {"no_such_thing": 1}}
 
-    with pytest.raises(ConfigError, match="resources_per_worker.no_such_thing"):
+    with pytest.raises(ConfigError, match=r"resources_per_worker\.no_such_thing"):
         core.Model.load(run.model_path, backend={"type": "ray", "trainer": trainer}).predict(files)
 
 

@@ -12,7 +12,6 @@ import pyarrow as pa
 import pytest
 from pandas.testing import assert_frame_equal
 
-import core
 from core.errors import DataError
 
 ROWS = 90
