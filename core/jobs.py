@@ -17,12 +17,13 @@ from core.backends.placement import Placement, place
 from core.callbacks import Callback, Reporter
 from core.config import load
 from core.config.sections import Backend, Config
-from core.errors import ConfigError, CoreError, DataError, Interrupted, StorageError, UserError
+from core.errors import ConfigError, CoreError, DataError, Interrupted, Problem, StorageError, UserError
 from core.run import RunFolder, open_model, read_json, without_nan, write_json
 from core.storage import Location
 
 if TYPE_CHECKING:
     from core.data import Datasets, Processed
+    from core.discovery import Kind
     from core.prediction import Evaluation, Target
 
 log = logging.getLogger("core")
@@ -265,7 +266,21 @@ def config_of_run(
     saved = dict(read_json(folder.description, "config")["config"])
     if isinstance(saved["backend"].get("cache_credentials"), Mapping):
         saved["backend"] = {**saved["backend"], "cache_credentials": None}
-    return load(saved, backend=backend, overrides=overrides)
+    try:
+        return load(saved, backend=backend, overrides=overrides)
+    except ConfigError as error:
+        raise ConfigError(_with_providers(error.problems, folder)) from None
+
+
+def _with_providers(problems: Sequence[Problem], folder: RunFolder) -> Iterator[Problem]:
+    """The problems; of a plugin that is not there any more it is said which distribution the run had it from."""
+    providers = read_json(folder.description).get("distributions", {})
+    for problem in problems:
+        kind = problem.message.removeprefix("unknown ")
+        if kind != problem.message and kind in providers:
+            yield attrs.evolve(problem, hint=f"the run had it from {providers[kind]}: pip install it again")
+        else:
+            yield problem
 
 
 def _resumed(request: TrainRequest, folder: RunFolder) -> TrainRequest:
@@ -304,7 +319,13 @@ def _description(request: TrainRequest, processed: Processed, placement: Placeme
 
     from core import __version__
     from core.config import redacted
+    from core.registry import registry
 
+    plugins: dict[Kind, str] = {
+        "processor": placement.processor.type,
+        "strategy": placement.strategy.type,
+        "loader": placement.loader.type,
+    }
     return {
         "format": 1,
         "config": redacted(request.config),
@@ -313,11 +334,8 @@ def _description(request: TrainRequest, processed: Processed, placement: Placeme
         "data": {"fingerprint": processed.fingerprint, "cache_key": processed.key},
         "rows": {name: split.rows for name, split in processed.splits.items()},
         "resources": {"workers": placement.workers, "device": placement.device, "launcher": placement.launcher},
-        "plugins": {
-            "processor": placement.processor.type,
-            "strategy": placement.strategy.type,
-            "loader": placement.loader.type,
-        },
+        "plugins": plugins,
+        "distributions": {kind: registry().provider(kind, name) for kind, name in plugins.items()},
         "versions": {"core": __version__, "python": platform.python_version(), "torch": torch.__version__},
         "command": list(request.command),
     }

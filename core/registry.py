@@ -56,6 +56,15 @@ class Registry:
         """Whether there is such a plugin and the libraries it needs are installed."""
         return any(r.kind == kind and r.name == name and r.status == "ok" for r in self.records)
 
+    def provider(self, kind: Kind, name: str) -> str:
+        """The distribution that a plugin comes from, and its version.
+
+        Raises:
+            PluginError: as `spec`.
+        """
+        record = self._find(kind, name)
+        return f"{record.dist} {record.version}"
+
     def implementation(self, kind: Kind, name: str) -> Any:
         """The plugin's class, imported.
 
@@ -103,6 +112,11 @@ class Registry:
         else:
             close = difflib.get_close_matches(name, {*self.names(kind), *ours}, n=1)
             advice += [f"did you mean {word!r}?" for word in close]
+            if not close:
+                custom = f"core-{name.replace('_', '-')}"
+                advice.append(
+                    f"nothing installed provides it: pip install the distribution that does, by custom {custom}"
+                )
         for record in self.records:
             if record.spec is None and record.kind in (None, kind):
                 advice.append(

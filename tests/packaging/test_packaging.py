@@ -40,9 +40,15 @@ class Environment:
         venv.create(self.folder, with_pip=True)
 
     def run(self, *command: str, cwd: Path | None = None) -> str:
+        """What a command that succeeds prints."""
+        done = self.tried(*command, cwd=cwd)
+        assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
+        return done.stdout
+
+    def tried(self, *command: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
         variables = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "VIRTUAL_ENV")}
         program, *words = command
-        done = subprocess.run(
+        return subprocess.run(
             [self.folder / "bin" / program, *words],
             cwd=cwd or self.folder,
             env=variables | {"OMP_NUM_THREADS": "1"},
@@ -50,8 +56,6 @@ class Environment:
             text=True,
             check=False,
         )
-        assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
-        return done.stdout
 
     def pip_install(self, *words: str, cwd: Path | None = None) -> None:
         quiet = (
@@ -138,19 +142,62 @@ def test_every_plugin_is_an_extra_of_core(dist: Path) -> None:
         assert any(line.startswith("ray[data,train]") for line in brought)
 
 
-def test_extra_installs_from_a_folder_of_wheels_and_trains(dist: Path, tmp_path: Path) -> None:
-    environment = Environment(tmp_path / "environment")
-    environment.pip_install("--find-links", str(dist), "core[ddp]")
+@pytest.fixture(scope="module")
+def environment(dist: Path, tmp_path_factory: pytest.TempPathFactory) -> Environment:
+    """One with core and ddp from their wheels."""
+    made = Environment(tmp_path_factory.mktemp("installed") / "environment")
+    made.pip_install("--find-links", str(dist), "core[ddp]")
+    return made
 
+
+@pytest.fixture
+def data(tmp_path: Path) -> str:
+    path = tmp_path / "data.csv"
+    path.write_text("x,y\n" + "".join(f"{i},{2 * i + 1}\n" for i in range(40)))
+    return str(path)
+
+
+def test_extra_installs_from_a_folder_of_wheels_and_trains(environment: Environment, data: str, tmp_path: Path) -> None:
     assert environment.plugins()["core-ddp", "ddp"] == "ok"
     assert str(environment.folder) in environment.run("python", "-c", "import core; print(core.__file__)")
-    data = tmp_path / "data.csv"
-    data.write_text("x,y\n" + "".join(f"{i},{2 * i + 1}\n" for i in range(40)))
-    environment.run(
-        "core", "train", "--config-str", TRAIN_ON_TWO_WORKERS, "--dataset", str(data), "--output-directory", "out",
-        cwd=tmp_path,
-    )  # fmt: skip
+    train = ("core", "train", "--config-str", TRAIN_ON_TWO_WORKERS, "--dataset", data, "-od", "out")
+    environment.run(*train, cwd=tmp_path)
     assert list((tmp_path / "out").glob("*/model/model.safetensors"))
+
+
+def test_a_plugin_of_a_stranger_comes_and_goes(environment: Environment, data: str, tmp_path: Path) -> None:
+    # given: a wheel of what `new-plugin` makes, and core from a wheel
+    environment.run("core", "new-plugin", "strategy", "my-sgd", cwd=tmp_path)
+    build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", "wheels", "./core-my-sgd"]
+    subprocess.run(build, cwd=tmp_path, check=True, capture_output=True)
+    [built] = (tmp_path / "wheels").iterdir()
+    # when
+    environment.pip_install("--no-deps", str(built))
+    # then: it is listed, checked, in the schema, and trains
+    assert environment.plugins()["core-my-sgd", "my_sgd"] == "ok"
+    assert "Megabytes of gradients that are sent at once." in environment.run("core", "schema")
+    own = TRAIN_ON_TWO_WORKERS.replace("strategy: ddp", "strategy: {type: my_sgd, bucket_mb: 1}")
+    train = ("core", "train", "--dataset", data, "-od", "out", "--config-str")
+    environment.run(*train, own, cwd=tmp_path)
+    [run] = (tmp_path / "out").iterdir()
+    for wrong, told in (("bucket_mb: 0", "must be at least 1"), ("bucket_md: 1", "did you mean 'bucket_mb'?")):
+        refused = environment.tried(*train, own.replace("bucket_mb: 1", wrong), cwd=tmp_path)
+        assert refused.returncode == 2
+        assert "backend.trainer.strategy.bucket_m" in refused.stderr
+        assert told in refused.stderr
+
+    # when
+    environment.run("pip", "uninstall", "--quiet", "--yes", "core-my-sgd")
+    # then: what names it says how to get it, and everything else goes on
+    assert ("core-my-sgd", "my_sgd") not in environment.plugins()
+    refused = environment.tried(*train, own, cwd=tmp_path)
+    assert refused.returncode == 2
+    assert "backend.trainer.strategy.type: unknown strategy (found 'my_sgd'" in refused.stderr
+    assert "by custom core-my-sgd" in refused.stderr
+    refused = environment.tried("core", "train", "--model-resume-path", str(run), cwd=tmp_path)
+    assert refused.returncode == 2
+    assert "the run had it from core-my-sgd 0.1.0: pip install it again" in refused.stderr
+    environment.run("core", "predict", "-m", str(run), "--dataset", data, "-o", "predictions.csv", cwd=tmp_path)
 
 
 def test_checkout_installs_with_one_command(checkout: Path, tmp_path: Path) -> None:
