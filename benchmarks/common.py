@@ -78,13 +78,18 @@ def options_of(
     doc: str | None, arguments: Sequence[str] | None, *, rounds: int, rows: int = ROWS
 ) -> argparse.Namespace:
     """What a benchmark was asked for; its help is the module's docstring."""
+    return parser_of(doc, rounds=rounds, rows=rows).parse_args(arguments)
+
+
+def parser_of(doc: str | None, *, rounds: int, rows: int = ROWS) -> argparse.ArgumentParser:
+    """The options that all benchmarks have."""
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=rows, help="rows of the table (default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=rounds, help="rounds that count (default: %(default)s)")
     parser.add_argument("--threads", type=int, help="threads of torch (default: torch's own choice)")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     parser.add_argument("--check", action="store_true", help="exit with 1 where a promise is not kept")
-    return parser.parse_args(arguments)
+    return parser
 
 
 def report(results: Iterable[Result], options: argparse.Namespace, notes: Sequence[str] = ()) -> int:

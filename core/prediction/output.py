@@ -7,7 +7,7 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
@@ -74,17 +74,28 @@ def _columnar(path: Path) -> Iterator[Write]:
     import pyarrow.csv
     import pyarrow.parquet
 
-    make = pyarrow.csv.CSVWriter if path.suffix == ".csv" else pyarrow.parquet.ParquetWriter
+    def make(schema: pa.Schema) -> Any:
+        if path.suffix == ".csv":
+            return pyarrow.csv.CSVWriter(path, schema)
+        return pyarrow.parquet.ParquetWriter(path, schema, use_dictionary=repeating(schema))
+
     with contextlib.ExitStack() as stack:
         writer = None
 
         def write(table: pa.Table) -> None:
             nonlocal writer
             if writer is None:
-                writer = stack.enter_context(make(path, table.schema))
+                writer = stack.enter_context(make(table.schema))
             writer.write_table(table)
 
         yield write
+
+
+def repeating(schema: pa.Schema) -> list[str]:
+    """Columns whose values may repeat, as those of probabilities do not: only they gain from a dictionary."""
+    import pyarrow as pa
+
+    return [field.name for field in schema if not pa.types.is_floating(field.type)]
 
 
 @contextlib.contextmanager

@@ -17,6 +17,7 @@ import attrs
 from core.data.digest import TableDigest
 from core.data.encode import Inputs
 from core.data.sources import FileSource
+from core.prediction.output import repeating
 from core.prediction.work import Result, Scored, Work
 from core.run import CONFIG, METADATA
 from core.storage import Location
@@ -130,7 +131,7 @@ def _write(table: pa.Table, path: str, suffix: str) -> None:
     import pyarrow.parquet as pq
 
     if suffix == ".parquet":
-        pq.write_table(table, path)
+        pq.write_table(table, path, use_dictionary=repeating(table.schema))
         return
     with pa.ipc.new_file(path, table.schema) as file:
         file.write_table(table)

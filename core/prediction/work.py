@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import numpy as np
 
 from core.backends.placement import Device
 from core.errors import CoreError, DataError, ModelError
+from core.prediction.threads import Run, lanes, overlapped
 from core.run import WEIGHTS, SavedModel
 
 if TYPE_CHECKING:
@@ -22,11 +21,7 @@ if TYPE_CHECKING:
     from core.data.encode import EncodedBlock, Encoding, InputBlock
     from core.prediction.parts import Parts
 
-T = TypeVar("T")
-
-DEFAULT_BATCH_SIZE = 8192
-AHEAD = 2
-"""Slices that are read and encoded before they are needed."""
+DEFAULT_BATCH_SIZE = 4096
 ROW = "__row__"
 
 Scored = Mapping[str, tuple[np.ndarray, np.ndarray]]
@@ -89,14 +84,19 @@ class Work:
         Args:
             parts: where to keep the tables, which then are not handed back.
         """
+        with lanes(self.device) as run:
+            started = overlapped(self._pieces(blocks), lambda piece: self._started(network, run, *piece))
+            yield from self._finished(started, parts, advance)
+
+    def _finished(self, started: Iterator[_Started], parts: Parts | None, advance: Advance) -> Iterator[Outcome]:
         tables: list[pa.Table] = []
         scored: list[Scored] = []
-        for number, piece in _read_ahead(self._pieces(blocks)):
+        for number, piece, batches in started:
             try:
                 if isinstance(piece, CoreError):
                     raise piece
                 if not isinstance(piece, int):
-                    table, of_targets = self._predicted(network, piece, advance)
+                    table, of_targets = self._predicted(piece, batches, advance)
                     tables.append(table)
                     scored.append(of_targets)
                     continue
@@ -138,10 +138,34 @@ class Work:
                 yield number, error
                 return
 
-    def _predicted(self, network: torch.nn.Module, piece: _Piece, advance: Advance) -> tuple[pa.Table, Scored]:
+    def _started(self, network: torch.nn.Module, run: Run, number: int, piece: _Piece | int | CoreError) -> _Started:
+        """With the raw outputs of its batches, on CPU, which may be computed meanwhile."""
+        if not isinstance(piece, _Piece):
+            return number, piece, iter(())
         import torch
 
-        outputs = self._forward(network, piece.encoded.table, advance)
+        from core.loader import tensors
+
+        inputs = [feature.name for feature in self.saved.config.input_features]
+        columns, device = tensors(piece.encoded.table.select(inputs)), torch.device(self.device)
+
+        def outputs(start: int) -> dict[str, Tensor]:
+            batch = {name: column[start : start + self.batch_size].to(device) for name, column in columns.items()}
+            with torch.inference_mode():
+                return {name: output.float().cpu() for name, output in network(batch).items()}
+
+        return number, piece, run(outputs, range(0, piece.encoded.table.num_rows, self.batch_size))
+
+    def _predicted(
+        self, piece: _Piece, batches: Iterator[dict[str, Tensor]], advance: Advance
+    ) -> tuple[pa.Table, Scored]:
+        import torch
+
+        parts: list[dict[str, Tensor]] = []
+        for part in batches:
+            parts.append(part)
+            advance(len(next(iter(part.values()))))
+        outputs = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
         if not self.scoring:
             return self._table(outputs, piece), {}
         from core.loader import tensors
@@ -154,22 +178,6 @@ class Work:
             for feature in features
         }
         return self._table(outputs, piece), scored
-
-    def _forward(self, network: torch.nn.Module, table: pa.Table, advance: Advance) -> dict[str, Tensor]:
-        """Raw outputs of a table's rows, on CPU."""
-        import torch
-
-        from core.loader import tensors
-
-        inputs = [feature.name for feature in self.saved.config.input_features]
-        columns, device = tensors(table.select(inputs)), torch.device(self.device)
-        parts: list[dict[str, Tensor]] = []
-        with torch.inference_mode():
-            for start in range(0, table.num_rows, self.batch_size):
-                batch = {name: column[start : start + self.batch_size].to(device) for name, column in columns.items()}
-                parts.append({name: output.float().cpu() for name, output in network(batch).items()})
-                advance(len(batch[inputs[0]]))
-        return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
 
     def _table(self, outputs: dict[str, Tensor], piece: _Piece) -> pa.Table:
         """``<feature>_predictions`` and its companions; null where the row is not valid."""
@@ -203,6 +211,10 @@ class _Piece:
     rows: np.ndarray
 
 
+_Started = tuple[int, _Piece | int | CoreError, Iterator["dict[str, Tensor]"]]
+"""Number of a block; a slice of it, in the end the number of its rows, or what is wrong with it; raw outputs."""
+
+
 def network_of(saved: SavedModel, device: Device, weights: Mapping[str, Tensor] | None = None) -> torch.nn.Module:
     """The network of a saved model, ready to predict; `weights` where its folder is out of reach.
 
@@ -233,13 +245,3 @@ def _joined(tables: Sequence[pa.Table], scored: Sequence[Scored], read: int) -> 
         name: tuple(np.concatenate([part[name][index] for part in scored]) for index in (0, 1)) for name in scored[0]
     }
     return Result(table=table, read=read, rows=table.num_rows, scored=whole)  # type: ignore[arg-type]
-
-
-def _read_ahead(pieces: Iterator[T]) -> Iterator[T]:
-    """What comes next, made by a thread while what came before is worked on."""
-    done: Any = object()
-    with ThreadPoolExecutor(1, thread_name_prefix="core-read-ahead") as executor:
-        coming = deque(executor.submit(next, pieces, done) for _ in range(AHEAD))
-        while (piece := coming.popleft().result()) is not done:
-            coming.append(executor.submit(next, pieces, done))
-            yield piece
