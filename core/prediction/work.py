@@ -119,6 +119,9 @@ class Work:
         Raises:
             DataError: values cannot be read.
         """
+        from core.loader import tensors
+
+        inputs = [feature.name for feature in self.saved.config.input_features]
         carried = [] if self.index_column is None else [self.index_column]
         read = 0
         for table, start, splits in block.slices():
@@ -126,7 +129,12 @@ class Work:
             encoded = self.encoding(table, first, splits)
             read += table.num_rows
             if len(encoded.rows):
-                yield _Piece(encoded, table.select(carried).take(encoded.rows - first), encoded.rows - first + start)
+                yield _Piece(
+                    encoded=encoded,
+                    inputs=tensors(encoded.table.select(inputs)),
+                    carried=table.select(carried).take(encoded.rows - first),
+                    rows=encoded.rows - first + start,
+                )
         yield read
 
     def _pieces(self, blocks: Iterable[tuple[int, InputBlock]]) -> Iterator[tuple[int, _Piece | int | CoreError]]:
@@ -144,13 +152,11 @@ class Work:
             return number, piece, iter(())
         import torch
 
-        from core.loader import tensors
-
-        inputs = [feature.name for feature in self.saved.config.input_features]
-        columns, device = tensors(piece.encoded.table.select(inputs)), torch.device(self.device)
+        device = torch.device(self.device)
 
         def outputs(start: int) -> dict[str, Tensor]:
-            batch = {name: column[start : start + self.batch_size].to(device) for name, column in columns.items()}
+            rows = slice(start, start + self.batch_size)
+            batch = {name: column[rows].to(device) for name, column in piece.inputs.items()}
             with torch.inference_mode():
                 return {name: output.float().cpu() for name, output in network(batch).items()}
 
@@ -202,11 +208,18 @@ class Work:
         return pa.table(columns)
 
 
-@attrs.frozen
+@attrs.frozen(kw_only=True)
 class _Piece:
-    """A slice of a block, with the columns to carry over, and the rows' numbers in the block."""
+    """A slice of a block.
+
+    Attributes:
+        inputs: columns of a batch of all its rows.
+        carried: the columns to carry over.
+        rows: the rows' numbers in the block.
+    """
 
     encoded: EncodedBlock
+    inputs: dict[str, Tensor]
     carried: pa.Table
     rows: np.ndarray
 
