@@ -2,6 +2,7 @@
 nox -s horovod    compile Horovod, which takes minutes the first time, and test its plugin
 nox -s packaging  build every distribution and install them from a folder and from the checkout
 nox -s alone      each plugin's tests beside core and nothing else
+nox -s docs       the documentation, into build/site
 nox -s bench      the benchmarks
 """
 
@@ -72,6 +73,13 @@ def alone(session: nox.Session, plugin: str) -> None:
     if plugin == "horovod":
         session.run(*BUILD_HOROVOD, "-O1")
     session.run("pytest", f"plugins/{plugin}", *session.posargs)
+
+
+@nox.session
+def docs(session: nox.Session) -> None:
+    """The site; a link that leads nowhere fails."""
+    session.install("-r", "requirements-dev.txt")
+    session.run("mkdocs", "build", "--strict", *session.posargs)
 
 
 @nox.session
