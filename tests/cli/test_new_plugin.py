@@ -53,9 +53,9 @@ def test_its_style_is_right(folders, kind):
 
 def test_its_types_are_right(folders, tmp_path):
     # torch, whose types take half a minute to read, has none here
-    (tmp_path / "mypy.ini").write_text(
-        "[mypy]\nstrict = True\n[mypy-torch.*]\nfollow_imports = skip\n[mypy-pyarrow.*]\nignore_missing_imports = True\n"
-    )
+    lines = ["[mypy]", "strict = True", "[mypy-torch.*]", "follow_imports = skip"]
+    lines += ["[mypy-pyarrow.*]", "ignore_missing_imports = True"]
+    (tmp_path / "mypy.ini").write_text("\n".join(lines))
     sources = os.pathsep.join(str(folder / "src") for folder in folders.values())
     packages = [word for kind in KINDS for word in ("-p", f"core_my_{kind}")]
     options = ["--config-file", str(tmp_path / "mypy.ini"), "--cache-dir", str(tmp_path)]
