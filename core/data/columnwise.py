@@ -60,30 +60,43 @@ def source_columns(columns: Sequence[Column], extra: str | None = None) -> list[
 
 
 def parse(
-    columns: Sequence[Column], table: pa.Table, row_numbers: np.ndarray
+    columns: Sequence[Column], table: pa.Table, row_numbers: np.ndarray, *, to_encode: bool = False
 ) -> tuple[dict[str, pa.Array], dict[str, list[Problem]]]:
-    """Typed values by feature name, and the first problem of every feature that has values which cannot be read."""
+    """Typed values by feature name, and the first problem of every feature that has values which cannot be read.
+
+    Args:
+        to_encode: values go to `Feature.encode` alone, so they may stay dictionaries for features that take them.
+    """
     values: dict[str, pa.Array] = {}
     problems: dict[str, list[Problem]] = {}
     for column in columns:
         try:
-            values[column.name] = _parsed(column.feature, table.column(column.feature.source))
+            values[column.name] = _parsed(column.feature, table.column(column.feature.source), to_encode)
         except Unparsable as error:
             problems[column.name] = column.problems(error, int(row_numbers[error.row]))
     return values, problems
 
 
-def _parsed(feature: Feature, column: pa.ChunkedArray) -> pa.Array:
+def _parsed(feature: Feature, column: pa.ChunkedArray, to_encode: bool) -> pa.Array:
     """`feature.parse`, of each distinct text once where texts repeat: it depends on nothing but the value."""
-    if not pa.types.is_string(column.type) or not _repeats(column):
+    if pa.types.is_dictionary(column.type):
+        encoded = column.unify_dictionaries().combine_chunks()
+        if len(encoded.dictionary) > len(encoded):
+            return feature.parse(column.cast(column.type.value_type))
+    elif pa.types.is_string(column.type) and _repeats(column):
+        encoded = column.combine_chunks().dictionary_encode()
+    else:
         return feature.parse(column)
-    encoded = column.combine_chunks().dictionary_encode()
     try:
         values = feature.parse(pa.chunked_array([encoded.dictionary]))
     except Unparsable as error:
+        if pa.types.is_dictionary(column.type):  # which may hold a text that is in no row
+            return feature.parse(column.cast(column.type.value_type))
         # Distinct texts stand in the order of their first rows, so the first bad text is in the first bad row.
         error.row = int(pc.index(encoded.indices, pa.scalar(error.row, pa.int32())).as_py())
         raise
+    if to_encode and feature.takes_dictionaries and not encoded.null_count and not values.null_count:
+        return pa.DictionaryArray.from_arrays(encoded.indices, values)
     return values.take(encoded.indices)
 
 

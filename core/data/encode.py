@@ -15,7 +15,7 @@ from core.data import columnwise
 from core.data.blocks import Reader
 from core.data.columnwise import Column, Edges, columns_of, filled_from_neighbours, source_columns, storage_schema
 from core.data.passes import FindEdges, used_rows
-from core.data.sources import DataSource, FileBlock, missing_columns, open_source
+from core.data.sources import DataSource, FileBlock, FileSource, missing_columns, open_source
 from core.data.splits import SPLITS, UNUSED, SplitSummary, membership, split_column
 from core.errors import DataError
 from core.features.base import Metadata, OutputFeature
@@ -151,7 +151,7 @@ def open_inputs(
     if problems := missing_columns(source, wanted + ([("preprocessing.split.column", by_split)] if by_split else [])):
         raise DataError(problems)
     names = list(dict.fromkeys([*source_columns(columns), *(name for _, name in carried)]))
-    readers = source.select(names).blocks(None)
+    readers = _with_dictionaries(source.select(names), columns, carried).blocks(None)
     neighbours = filled_from_neighbours(columns)
     splits, edges, starts = None, Edges(), None
     if split is not None:
@@ -170,6 +170,15 @@ def open_inputs(
             blocks.append(InputBlock(read=read, first_row=first_row, splits=codes))
     encoding = Encoding(columns=columns, metadata=metadata, edges=edges)
     return Inputs(source=source.select(names), blocks=blocks, encoding=encoding)
+
+
+def _with_dictionaries(source: DataSource, columns: Sequence[Column], carried: Sequence[tuple[str, str]]) -> DataSource:
+    """The source, with what only features that take dictionaries read as such."""
+    if not isinstance(source, FileSource):
+        return source
+    others = {column.feature.source for column in columns if not column.feature.takes_dictionaries}
+    others |= {name for _, name in carried}
+    return source.with_dictionaries({column.feature.source for column in columns} - others)
 
 
 def encode_inputs(
@@ -259,7 +268,7 @@ def _block(
     edges: Edges,
     first_row: int,
 ) -> EncodedBlock:
-    values, problems = columnwise.parse(columns, table, rows)
+    values, problems = columnwise.parse(columns, table, rows, to_encode=True)
     if problems:
         raise DataError(problem for found in problems.values() for problem in found)
     values = columnwise.fill(columns, values, edges, first_row)

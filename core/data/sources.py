@@ -8,7 +8,7 @@ import itertools
 import math
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import attrs
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 _BLOCK_BYTES = (1 << 22, 1 << 24)
 _BLOCK_ROWS = (1 << 15, 1 << 18)
 """Least and most of a block, where nobody asks for a number of them: what several workers can hold at once."""
+_DICTIONARY = pa.dictionary(pa.int32(), pa.string())
 _GLOB = re.compile(r"[*?\[]")
 
 
@@ -84,6 +85,16 @@ class FileSource:
     def select(self, columns: Sequence[str]) -> FileSource:
         """The source with these columns alone, which it has."""
         return attrs.evolve(self, schema=pa.schema([self.schema.field(name) for name in columns]))
+
+    def with_dictionaries(self, columns: Collection[str]) -> FileSource:
+        """The source with these columns, where they are texts of Parquet files, read as dictionaries."""
+        if any(FORMATS.get(file.suffix) != "parquet" for file in self.files):
+            return self
+        fields = [
+            field.with_type(_DICTIONARY) if field.name in columns and pa.types.is_string(field.type) else field
+            for field in self.schema
+        ]
+        return attrs.evolve(self, schema=pa.schema(fields))
 
     def blocks(self, count: int | None) -> list[Callable[[], pa.Table]]:
         """Readers of `count` parts where the files' formats can be cut so; None: of parts of some megabytes."""

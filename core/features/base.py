@@ -66,6 +66,8 @@ class Feature(ABC):
     type: ClassVar[str]
     summarises: ClassVar[Literal["training", "all"]] = "training"
     """Which rows `summary` sees. Output classes come from all rows, everything else from training rows alone."""
+    takes_dictionaries: ClassVar[bool] = False
+    """Whether `encode` takes a dictionary array, if no value is missing: repeated ones are then looked up once."""
 
     name: str = setting(doc="Name of the feature, unique in the config; also its column unless `column` is given.")
     column: str | None = setting(None, doc="Name of the dataset's column, when it differs from the feature's name.")

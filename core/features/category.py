@@ -141,13 +141,14 @@ class CategoryColumn(Feature):
 class CategoryInput(CategoryColumn, InputFeature):
     """A category the model reads."""
 
+    takes_dictionaries: ClassVar[bool] = True
     preprocessing: CategoryPreprocessing = setting(factory=CategoryPreprocessing, doc="How categories are read.")
     encoder: Embedding | OneHot = setting(
         factory=Embedding, doc="What turns the category into a vector.", choices=ENCODERS, default_choice="dense"
     )
 
     def encode(self, values: pa.Array, metadata: Metadata) -> pa.Array:
-        known = values.fill_null(metadata["fill_value"])
+        known = values.fill_null(metadata["fill_value"]) if values.null_count else values
         return columns.codes(known, metadata["vocabulary"]).fill_null(0)
 
     def build_encoder(self, metadata: Metadata) -> nn.Module:

@@ -122,6 +122,8 @@ def codes(values: pa.Array, vocabulary: list[str]) -> pa.Array:
     import pyarrow as pa
     import pyarrow.compute as pc
 
+    if pa.types.is_dictionary(values.type):
+        return codes(values.dictionary, vocabulary).take(values.indices)
     return pc.index_in(values, pa.array(vocabulary, pa.string())).cast(pa.int32())
 
 

@@ -6,10 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import attrs
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+from core.config import load
 from core.config.sections import Config, DatetimeSplit, FixedSplit, HashSplit, RandomSplit, StratifySplit
 from core.data import EncodedBlock, Processed, encode_inputs, open_source
 from core.errors import DataError
@@ -159,3 +162,34 @@ def test_no_rows(run: Run, make_config: MakeConfig, rows: Any, tmp_path: Path) -
 
     with pytest.raises(DataError, match="has no rows"):
         list(encode_inputs(config, stored.metadata, str(tmp_path / "d.csv")))
+
+
+@pytest.mark.parametrize(
+    "values", [["a", "b", " a", "new", "b"] * 20, ["a", None, "", "b", "c"] * 20], ids=["all", "gaps"]
+)
+@pytest.mark.parametrize("group", [7, 100])
+def test_texts_of_parquet_files_are_encoded_as_those_of_tables(tmp_path, values, group):
+    # given: row groups with dictionaries of their own, some of whose values a block does not hold
+    config = load(
+        {
+            "input_features": [{"name": "c", "type": "category"}, {"name": "t", "type": "text", "column": "c"}],
+            "output_features": [{"name": "y", "type": "number"}],
+        }
+    )
+    metadata = {
+        "c": {"vocabulary": ["<UNK>", "a", "b"], "fill_value": "b"},
+        "t": {"vocabulary": ["<PAD>", "<UNK>", "a"], "length": 2},
+    }
+    table = pa.table({"c": pa.array(values), "k": pa.array(values)})
+    pq.write_table(table, tmp_path / "t.parquet", row_group_size=group)
+    only = attrs.evolve(config, input_features=config.input_features[:1])
+    # when
+    found = [
+        pa.concat_tables([block.table for block in encode_inputs(of, metadata, data, block_rows=9)])
+        for of in (config, only)
+        for data in (table, str(tmp_path / "t.parquet"))
+    ]
+    # then
+    assert found[0].equals(found[1])
+    assert found[2].equals(found[3])
+    assert found[2].column("c").equals(found[0].column("c"))
