@@ -86,18 +86,23 @@ class Feed:
             return self._blocks[key]
 
     def window(self, key: str, of: Epoch, rank: int, world_size: int, number: int) -> list[Any]:
-        """A reference to a window of an epoch, once all workers have taken the one before the one before it."""
+        """A reference to a window of an epoch, once all workers have taken the one before the one before it.
+
+        Nothing for a worker that has left.
+        """
         with self._lock:
             if (key, of) not in self._passes:
                 self._passes[key, of] = self._begin(key, of, world_size)
             found = self._passes[key, of]
-        return [found.take(rank, number)]
+        return found.take(rank, number)
 
     def leave(self, key: str, of: Epoch, rank: int) -> None:
         """A worker takes no more windows of an epoch."""
         with self._lock:
-            if (key, of) in self._passes and self._passes[key, of].leave(rank):
-                del self._passes[key, of]
+            found = self._passes.get((key, of))
+        if found is not None and found.leave(rank):
+            with self._lock:
+                self._passes.pop((key, of), None)
 
     def _begin(self, key: str, of: Epoch, world_size: int) -> _Pass:
         split = self._splits[key]
@@ -134,17 +139,20 @@ class _Pass:
         self._taken = dict.fromkeys(range(world_size), first - 1)
         self._changed = threading.Condition()
 
-    def take(self, rank: int, number: int) -> Any:
+    def take(self, rank: int, number: int) -> list[Any]:
         with self._changed:
-            self._taken[rank] = number - 1
+            if rank in self._taken:
+                self._taken[rank] = number - 1
             self._let_go()
-            self._changed.wait_for(lambda: number - 1 <= min(self._taken.values(), default=number) + AHEAD)
+            self._changed.wait_for(lambda: rank not in self._taken or number - 1 <= min(self._taken.values()) + AHEAD)
+            if rank not in self._taken:
+                return []
             if self._dataset is not None:  # begins to read
                 self._references, self._dataset = _references(self._dataset.iter_internal_ref_bundles()), None
             while self._next <= number:
                 self._windows[self._next] = next(self._references)
                 self._next += 1
-            return self._windows[number]
+            return [self._windows[number]]
 
     def leave(self, rank: int) -> bool:
         """Whether it was the last one."""

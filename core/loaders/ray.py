@@ -109,8 +109,8 @@ class RayLoader(Loader):
                 feed.window.remote(self._key, of, plan.rank, plan.world_size, number) if number < len(order) else None
             )
 
+        coming = ask(first)
         try:
-            coming = ask(first)
             rest = Rows.empty(layout, 0)
             skip = start * size - order.start(first)
             for number in range(first, len(order)):
@@ -139,6 +139,8 @@ class RayLoader(Loader):
                 yield Chunk(len(rest), 1, rest[plan.share(len(rest))])
         finally:
             with contextlib.suppress(WorkerFailed):  # whoever made it has ended
+                if coming is not None:
+                    _got(coming)  # Ray may run calls in another order, and this one would begin the epoch anew
                 _got(feed.leave.remote(self._key, of, plan.rank))
 
 

@@ -10,6 +10,7 @@ import core.loaders.ray
 from core.backends.ray.cluster import Cluster, spilling
 from core.errors import WorkerFailed
 from core.loader import SHUFFLE_BLOCK_ROWS, BatchPlan, batch_rows
+from core.loaders.feed import Epoch
 from core.loaders.ray import RayLoader
 from core.specs import LoaderOptions
 from core.testing.loader import LoaderConformance, numbers, stored_split
@@ -36,6 +37,22 @@ def test_what_an_epoch_took_is_given_back(split):
         levels.append(used_bytes())
     loader.close()
     assert levels[-1] < 6 * 3 * SHUFFLE_BLOCK_ROWS * 32, f"bytes in the object store, windows of three blocks: {levels}"
+
+
+def test_a_worker_that_leaves_an_epoch_holds_up_nobody(split):
+    loader = RayLoader(split, STREAMED, torch.device("cpu"))
+    of = Epoch(turn=99, seed=0, number=0, shuffle=True, window_rows=4096, first=0)
+    feed, key = loader._feed, split.key
+
+    def window(rank: int, number: int) -> list[object]:
+        return ray.get(feed.window.remote(key, of, rank, 2, number), timeout=20)
+
+    assert [len(window(rank, 0)) for rank in (0, 1)] == [1, 1]
+    ray.get(feed.leave.remote(key, of, 1))
+    assert window(1, 1) == []
+    assert [len(window(0, number)) for number in (1, 2, 3)] == [1, 1, 1]
+    ray.get(feed.leave.remote(key, of, 0))
+    loader.close()
 
 
 def test_without_its_actor_the_attempt_has_failed(split):
