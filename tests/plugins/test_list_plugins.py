@@ -52,6 +52,7 @@ def test_json_is_one_object_of_known_keys(environment):
         assert set(plugin) == keys | {"implementation", "needs", "options"}
     assert [(p["kind"], p["name"]) for p in listing["plugins"] if p["distribution"] == "core"] == [
         ("loader", "memory"),
+        ("loader", "ray"),
         ("processor", "pandas"),
         ("strategy", "single"),
     ]
