@@ -154,9 +154,7 @@ def core_command(words: list[str]) -> None:
 
 
 def all_there(words: list[str]) -> bool:
-    return all(
-        Path(value).exists() for name, value in itertools.pairwise(words) if name in ("--config", "--dataset")
-    )
+    return all(Path(value).exists() for name, value in itertools.pairwise(words) if name in ("--config", "--dataset"))
 
 
 def parsed(words: list[str]) -> None:
