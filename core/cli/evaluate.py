@@ -6,7 +6,7 @@ import argparse
 import json
 
 from core.backends.detect import is_coordinator
-from core.cli.options import add_prediction
+from core.cli.options import add_prediction, prediction_of
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -17,25 +17,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     if not is_coordinator():
         return 0  # a launcher started several of us, and the work is not divided
-    from core.api import read_config
     from core.callbacks import Reporter
     from core.cli.console import Console, table
-    from core.prediction import Request, evaluate, target_of
-    from core.run import open_model, without_nan, write_json
+    from core.prediction import evaluate, target_of
+    from core.run import without_nan, write_json
 
-    saved = open_model(args.model_path)
+    request = prediction_of(args)
     target = target_of(args.output, args.output_directory)
     statistics = target.place.parent / "test_statistics.json"
     statistics.parent.makedirs()
     console = Console(quiet=args.quiet)
-    request = Request(
-        saved=saved,
-        dataset=args.dataset,
-        backend=read_config(saved.config, backend=args.backend).backend,
-        split=args.split,
-        batch_size=args.batch_size,
-        index_column=args.index_column,
-    )
     save = not args.skip_save_predictions
     result = evaluate(request, Reporter([console]), target if save else None, collect=False)
     write_json(statistics, without_nan(result.metrics))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from core.config.sections import Config
+    from core.prediction import Request
 
 
 def add_config(parser: argparse.ArgumentParser) -> None:
@@ -110,3 +111,20 @@ def config_of(args: argparse.Namespace) -> Config:
     if args.config is None:
         raise UserError("no config given", path="--config", hint="Give --config FILE, or --config-str with YAML text.")
     return load(args.config, **given)
+
+
+def prediction_of(args: argparse.Namespace) -> Request:
+    """What the options of `add_prediction` ask for."""
+    from core.api import read_config
+    from core.prediction import Request
+    from core.run import open_model
+
+    saved = open_model(args.model_path)
+    return Request(
+        saved=saved,
+        dataset=args.dataset,
+        backend=read_config(saved.config, backend=args.backend).backend,
+        split=args.split,
+        batch_size=args.batch_size,
+        index_column=args.index_column,
+    )

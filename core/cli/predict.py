@@ -6,7 +6,7 @@ import argparse
 import json
 
 from core.backends.detect import is_coordinator
-from core.cli.options import add_prediction
+from core.cli.options import add_prediction, prediction_of
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -16,23 +16,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     if not is_coordinator():
         return 0  # a launcher started several of us, and the work is not divided
-    from core.api import read_config
     from core.callbacks import Reporter
     from core.cli.console import Console
-    from core.prediction import Request, predict_to, target_of
-    from core.run import open_model
+    from core.prediction import predict_to, target_of
 
-    saved = open_model(args.model_path)
+    request = prediction_of(args)
     target = target_of(args.output, args.output_directory)
     console = Console(quiet=args.quiet)
-    request = Request(
-        saved=saved,
-        dataset=args.dataset,
-        backend=read_config(saved.config, backend=args.backend).backend,
-        split=args.split,
-        batch_size=args.batch_size,
-        index_column=args.index_column,
-    )
     rows = predict_to(request, target, Reporter([console]))
     console.say(f"{rows:,} rows predicted")
     print(json.dumps({"rows": rows, "predictions": str(target)}) if args.json else f"predictions  {target}")
