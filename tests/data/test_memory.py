@@ -23,7 +23,7 @@ from core.specs import ProcessorOptions
 from core.storage import Location
 
 CGROUPS = Path("/sys/fs/cgroup")
-LIMIT = 400 * MEGABYTE
+LIMIT = 370 * MEGABYTE
 
 RUN = """
     import os, resource, sys
@@ -43,6 +43,7 @@ RUN = """
         "input_features": [{"name": "a", "type": "category"}, {"name": "b", "type": "category"}],
         "output_features": [{"name": "y", "type": "binary"}],
     }
+    processor = {"type": processor, **({"parallelism": 60} if processor == "dask" else {})}
     backend = {"type": "local", "processor": processor, "cache_dir": cache}
     try:
         core.preprocess(config, path, backend=backend)
