@@ -159,6 +159,7 @@ def group_store(timeout_s: float) -> Store:
     address = tuple(os.environ[name] for name in ("MASTER_ADDR", "MASTER_PORT", "RANK"))
     timeout = timedelta(seconds=timeout_s)
     if address not in _stores:
+        _stores.clear()
         store, _, _ = next(rendezvous("env://", timeout=timeout))
         _stores[address] = store, itertools.count()
     store, numbers = _stores[address]
@@ -167,7 +168,7 @@ def group_store(timeout_s: float) -> Store:
 
 
 _stores: dict[tuple[str, ...], tuple[Store, Iterator[int]]] = {}
-"""Those that this process has connected to, by address, and the numbers of the groups there."""
+"""That of the address at which this process met others last, and the numbers of the groups there."""
 
 
 class TorchGroup(Strategy):

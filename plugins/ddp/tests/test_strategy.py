@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 
+from core.strategy import group_store
 from core_ddp import DDPOptions
 from core_ddp.strategy import DDP
 
@@ -81,6 +82,7 @@ def test_promises_about_the_graph_reach_torch(prepared, options):
 
 
 def test_the_group_is_gone_when_a_worker_has_left_it_though_the_replica_is_not(prepared):
+    group_store(60.0)  # which stays for the next group, with the thread that serves it
     before = threads()
     strategy = prepared()
     backward(strategy)
