@@ -73,7 +73,7 @@ def finished(folder: Path) -> Callable[[], dict[str, Any]]:
     """The parts below a folder that have been recorded: name to what tells the file from one written later."""
 
     def found() -> dict[str, Any]:
-        recorded = {path.stem for path in folder.rglob("part-*.json")}
+        recorded = {path.stem for path in folder.rglob("part-*.json") if path.stat().st_size}  # not one just begun
         files = [path for path in folder.rglob("part-*") if path.suffix in (".parquet", ".arrow")]
         return {path.name: _mark(path) for path in files if path.stem in recorded}
 
