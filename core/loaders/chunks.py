@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import attrs
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -34,9 +35,21 @@ class Chunk:
     rows: Rows
 
 
+def gathered(
+    runs: Iterator[tuple[int, np.ndarray]], take: Callable[[np.ndarray], Rows], most_rows: int
+) -> Iterator[Chunk]:
+    """Chunks of up to `most_rows` rows, or one batch, from runs as `core.loader.batch_runs` gives them."""
+    for whole, batches in runs:
+        several = max(1, most_rows // max(1, batches.shape[1]))
+        for first in range(0, len(batches), several):
+            part = batches[first : first + several]
+            yield Chunk(whole, len(part), take(part.ravel()))
+
+
 def handed_out(chunks: Iterator[Chunk], device: torch.device) -> Iterator[Batch]:
     """The batches of chunks, on `device`; those of a GPU are copied to it ahead, beside its work."""
-    for chunk, matrix in _on_gpu(chunks, device) if device.type == "cuda" else _on_cpu(chunks):
+    parts = (part for chunk in chunks for part in _cut(chunk))
+    for chunk, matrix in _on_gpu(parts, device) if device.type == "cuda" else _on_cpu(parts):
         share = len(matrix) // chunk.count
         for columns in batch_columns(chunk.rows.layout, matrix, chunk.count):
             yield Batch(columns=columns, rows=share, global_rows=chunk.whole)
@@ -63,7 +76,7 @@ def _on_gpu(chunks: Iterator[Chunk], device: torch.device) -> Iterator[tuple[Chu
         yield chunk, matrix
 
 
-def cut(chunk: Chunk) -> Iterator[Chunk]:
+def _cut(chunk: Chunk) -> Iterator[Chunk]:
     """A chunk in chunks of about `CHUNK_BYTES`."""
     share = len(chunk.rows) // chunk.count
     several = max(1, chunk_rows(chunk.rows.layout) // max(1, share))

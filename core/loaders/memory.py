@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Iterator
 
 import numpy as np
@@ -10,7 +11,7 @@ import torch
 
 from core.loader import Batch, BatchPlan, EncodedSplit, Loader, batch_runs, epoch_order, streamed_rows, window_rows
 from core.loaders.ahead import read_ahead
-from core.loaders.chunks import Chunk, chunk_rows, cut, handed_out
+from core.loaders.chunks import Chunk, chunk_rows, gathered, handed_out
 from core.loaders.rows import Layout, Rows
 from core.loaders.shared import held_rows
 from core.specs import LoaderOptions
@@ -28,26 +29,22 @@ class MemoryLoader(Loader):
         if self._held is not None:
             window = window_rows(self.options, self.split.schema)
             runs = batch_runs(self.split.rows, plan, epoch, start, window_rows=window)
-            yield from handed_out(_gathered(self._held, runs, in_order=not plan.shuffle), self.device)
+            take = functools.partial(_taken, self._held, in_order=not plan.shuffle)
+            yield from handed_out(gathered(runs, take, chunk_rows(self._held.layout)), self.device)
             return
         window = streamed_rows(self.options, self.split.schema, shuffle=plan.shuffle)
-        streamed = read_ahead(_streamed(self.split, plan, epoch, start, window))
-        with contextlib.closing(streamed):
-            yield from handed_out((part for chunk in streamed for part in cut(chunk)), self.device)
+        with contextlib.closing(read_ahead(_streamed(self.split, plan, epoch, start, window))) as streamed:
+            yield from handed_out(streamed, self.device)
 
     def close(self) -> None:
         self._resources.close()
 
 
-def _gathered(held: Rows, runs: Iterator[tuple[int, np.ndarray]], *, in_order: bool) -> Iterator[Chunk]:
-    for whole, batches in runs:
-        several = max(1, chunk_rows(held.layout) // max(1, batches.shape[1]))
-        for first in range(0, len(batches), several):
-            rows = batches[first : first + several]
-            alone = len(rows) == 1 and in_order and rows.size
-            # One batch in dataset order is a view: nothing is copied.
-            found = held[rows[0, 0] : rows[0, -1] + 1] if alone else held.take(rows.ravel())
-            yield Chunk(whole, len(rows), found)
+def _taken(held: Rows, numbers: np.ndarray, *, in_order: bool) -> Rows:
+    """These rows; where they follow each other in the dataset they are a view, and nothing is copied."""
+    if in_order and len(numbers) and numbers[-1] - numbers[0] == len(numbers) - 1:
+        return held[numbers[0] : numbers[-1] + 1]
+    return held.take(numbers)
 
 
 def _streamed(split: EncodedSplit, plan: BatchPlan, epoch: int, start: int, window_rows: int | None) -> Iterator[Chunk]:

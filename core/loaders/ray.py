@@ -28,7 +28,7 @@ from core.loader import (
     streamed_rows,
     window_rows,
 )
-from core.loaders.chunks import Chunk, cut, handed_out
+from core.loaders.chunks import CHUNK_BYTES, Chunk, gathered, handed_out
 from core.loaders.feed import BLOCK_BYTES, Epoch, Feed, from_arrow
 from core.loaders.rows import Layout, Rows
 from core.specs import LoaderOptions
@@ -76,10 +76,9 @@ class RayLoader(Loader):
         if self._blocks is not None:
             window = window_rows(self.options, self.split.schema)
             runs = batch_runs(self.split.rows, plan, epoch, start, window_rows=window)
-            yield from handed_out(self._blocks.gathered(runs), self.device)
+            yield from handed_out(gathered(runs, self._blocks.take, self._blocks.most_rows), self.device)
             return
-        chunks = (part for chunk in self._streamed(plan, epoch, start) for part in cut(chunk))
-        yield from handed_out(chunks, self.device)
+        yield from handed_out(self._streamed(plan, epoch, start), self.device)
 
     def close(self) -> None:
         if self._feed is not None:
@@ -89,8 +88,8 @@ class RayLoader(Loader):
     def _streamed(self, plan: BatchPlan, epoch: int, start: int) -> Iterator[Chunk]:
         """The batches that end in a window, one window after the other; the next one is asked for beforehand."""
         size, layout, feed = plan.batch_size, self._layout, self._feed
-        window_rows = streamed_rows(self.options, self.split.schema, shuffle=plan.shuffle)
-        order = epoch_order(self.split.rows, seed=plan.seed, epoch=epoch, shuffle=plan.shuffle, window_rows=window_rows)
+        window = streamed_rows(self.options, self.split.schema, shuffle=plan.shuffle)
+        order = epoch_order(self.split.rows, seed=plan.seed, epoch=epoch, shuffle=plan.shuffle, window_rows=window)
         first = next((k for k in range(len(order)) if order.start(k + 1) > start * size), len(order))
         if first == len(order):
             return
@@ -99,7 +98,7 @@ class RayLoader(Loader):
             seed=plan.seed,
             number=epoch,
             shuffle=plan.shuffle,
-            window_rows=window_rows,
+            window_rows=window,
             first=first,
         )
         self._turn += 1
@@ -115,26 +114,26 @@ class RayLoader(Loader):
             skip = start * size - order.start(first)
             for number in range(first, len(order)):
                 [reference] = _got(coming)
-                window = from_arrow(layout, _got(reference))
+                found = from_arrow(layout, _got(reference))
                 coming = ask(number + 1)
-                window = window[skip:]
+                found = found[skip:]
                 skip = 0
                 if len(rest):  # a batch that began in the window before
-                    missing = min(size - len(rest), len(window))
-                    rest = Rows.concatenate([rest, window[:missing]])
-                    window = window[missing:]
+                    missing = min(size - len(rest), len(found))
+                    rest = Rows.concatenate([rest, found[:missing]])
+                    found = found[missing:]
                     if len(rest) == size:
                         yield Chunk(size, 1, rest[plan.share(size)])
                         rest = Rows.empty(layout, 0)
-                if count := len(window) // size:
-                    whole = window.matrix[: count * size].reshape(count, size, layout.words)
+                if count := len(found) // size:
+                    whole = found.matrix[: count * size].reshape(count, size, layout.words)
                     mine = np.array(whole[:, plan.share(size)]).reshape(-1, layout.words)  # the store's is read-only
                     del whole
                     yield Chunk(size, count, Rows(layout, mine))
                     del mine
-                if len(window) > count * size:
-                    rest = Rows.concatenate([rest, window[count * size :]])
-                del window, reference
+                if len(found) > count * size:
+                    rest = Rows.concatenate([rest, found[count * size :]])
+                del found, reference
             if len(rest):
                 yield Chunk(len(rest), 1, rest[plan.share(len(rest))])
         finally:
@@ -145,7 +144,11 @@ class RayLoader(Loader):
 
 
 class _Blocks:
-    """All rows, in the object store of this node or of others."""
+    """All rows, in the object store of this node or of others.
+
+    Attributes:
+        most_rows: what to take at once.
+    """
 
     def __init__(self, split: StoredSplit, feed: Any) -> None:
         self._layout = layout = Layout.of(split.schema)
@@ -156,20 +159,14 @@ class _Blocks:
         if split.rows * record <= RESIDENT_SHARE * _store_bytes():
             blocks = [from_arrow(layout, table) for table in _got(references)]
             self._get = [lambda block=block: block for block in blocks]  # type: ignore[misc]
-            chunk_bytes = max(1 << 20, BLOCK_SHARE_BYTES * len(blocks))
+            chunk_bytes = max(CHUNK_BYTES, BLOCK_SHARE_BYTES * len(blocks))
         else:
             self._get = [lambda r=r: from_arrow(layout, _got(r)) for r in references]  # type: ignore[misc]
             chunk_bytes = SPILLED_CHUNK_BYTES
-        self._chunk_rows = max(1, chunk_bytes // record)
+        self.most_rows = max(1, chunk_bytes // record)
 
-    def gathered(self, runs: Iterator[tuple[int, np.ndarray]]) -> Iterator[Chunk]:
-        for whole, batches in runs:
-            several = max(1, self._chunk_rows // max(1, batches.shape[1]))
-            for first in range(0, len(batches), several):
-                part = batches[first : first + several]
-                yield Chunk(whole, len(part), self._take(part.ravel()))
-
-    def _take(self, numbers: np.ndarray) -> Rows:
+    def take(self, numbers: np.ndarray) -> Rows:
+        """These rows, each block of them gathered at once."""
         if len(self._get) == 1:
             return self._get[0]().take(numbers)
         found = Rows.empty(self._layout, len(numbers))

@@ -155,11 +155,6 @@ class Rows:
         """A copy of these rows, in this order."""
         return Rows(self.layout, self.matrix.take(rows, axis=0))
 
-    def columns(self, device: torch.device | str = "cpu") -> dict[str, Tensor]:
-        """Feature name to (rows,) or (rows, width), on `device`; on the CPU views of the matrix."""
-        [columns] = batch_columns(self.layout, torch.from_numpy(self.matrix).to(device), 1)
-        return columns
-
 
 def batch_columns(layout: Layout, matrix: Tensor, count: int) -> Iterator[dict[str, Tensor]]:
     """The columns of each of `count` batches of equal size, whose records follow each other in a matrix.

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import functools
 import logging
 import mmap
 import os
 import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -46,14 +47,11 @@ class SharedRows:
         folder = _folder_with_room(size)
         _clear(folder)
         self._path = folder / f"{split.key}.rows"
-        self._file = _held(self._path)
+        self._file = _held(self._path, size, functools.partial(_fill, size=size, layout=layout, split=split))
         try:
-            if not _is_complete(self._file, size):
-                _fill(self._file, size, layout, split)
-            fcntl.flock(self._file, fcntl.LOCK_SH)
             # What a worker writes into it, by mistake, the others do not see.
             mapped = mmap.mmap(self._file, size, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE)
-        except BaseException:
+        except OSError:
             os.close(self._file)
             raise
         matrix = np.frombuffer(mapped, dtype=np.int32, offset=_HEADER).reshape(shape)
@@ -61,27 +59,34 @@ class SharedRows:
 
     def close(self) -> None:
         """Let go of the file; it is removed if nobody else has it. Batches that were handed out stay as they are."""
-        with contextlib.suppress(BlockingIOError):
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if _alone(self._file):
             self._path.unlink(missing_ok=True)
         os.close(self._file)
 
 
-def _held(path: Path) -> int:
-    """The file, made if need be: held exclusively by the first to come, who is to fill it, and shared by the others."""
+def _held(path: Path, size: int, fill: Callable[[int], None]) -> int:
+    """The complete file, which this process uses now; the first to come fills it."""
     while True:
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+            if _alone(file) and _is_there(file, path) and not _is_complete(file, size):
+                fill(file)
             fcntl.flock(file, fcntl.LOCK_SH)  # waits for who fills it
-            if not _is_there(file, path) or os.pread(file, len(_COMPLETE), 0) != _COMPLETE:
-                os.close(file)
-                continue
-            return file
-        if _is_there(file, path):
-            return file
+            if _is_there(file, path) and _is_complete(file, size):
+                return file
+        except BaseException:
+            os.close(file)
+            raise
         os.close(file)
+
+
+def _alone(file: int) -> bool:
+    """Whether nobody else holds the file, which is held exclusively then."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _is_there(file: int, path: Path) -> bool:
@@ -131,8 +136,8 @@ def _clear(folder: Path) -> None:
         with contextlib.suppress(OSError):
             file = os.open(path, os.O_RDWR | os.O_NOFOLLOW)
             try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                path.unlink()
+                if _alone(file):
+                    path.unlink()
             finally:
                 os.close(file)
 

@@ -81,7 +81,6 @@ def make(kind: Kind, name: str, directory: Path) -> Path:
         "distribution": names.distribution,
         "classname": names.classname,
         "kind": kind,
-        "kindname": kind.capitalize(),
         "where": "backend.trainer.strategy" if kind == "strategy" else f"backend.{kind}",
     }
     templates = resources.files("core.scaffold") / "templates"
