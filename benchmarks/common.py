@@ -7,6 +7,7 @@ import json
 import statistics
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -90,6 +91,14 @@ def parser_of(doc: str | None, *, rounds: int, rows: int = ROWS) -> argparse.Arg
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     parser.add_argument("--check", action="store_true", help="exit with 1 where a promise is not kept")
     return parser
+
+
+def memory_of_process(entry: str) -> int:
+    """Bytes that Linux tells of this process: `VmRSS` for now, `VmHWM` for the most so far."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(f"{entry}:"):
+            return int(line.split()[1]) * 1024
+    raise KeyError(entry)
 
 
 def report(results: Iterable[Result], options: argparse.Namespace, notes: Sequence[str] = ()) -> int:

@@ -7,7 +7,7 @@ peak of memory against 6 windows, in a process of its own; Linux only. The notes
 from __future__ import annotations
 
 import functools
-import json
+import pickle
 import subprocess
 import sys
 import tempfile
@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import torch
 
-from benchmarks.common import Result, interleaved, options_of, report
+from benchmarks.common import Result, interleaved, memory_of_process, options_of, report
 from core.data.passes import parquet
 from core.data.processed import ROW, Part, StoredSplit, checksum
 from core.loader import BatchPlan, epoch_order, row_bytes
@@ -35,6 +35,7 @@ SMALL = 128
 WINDOW_BYTES = 5_000_000
 WINDOWS = 6
 MEGABYTE = 1_000_000
+SPLIT = "split.pickle"
 
 
 def split_of(folder: Path, rows: int) -> StoredSplit:
@@ -106,31 +107,19 @@ def peak(folder: Path) -> int:
     few = MemoryLoader(kept(folder / "few"), options, torch.device("cpu"))
     epoch(few, 1024)
     Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
-    before = _status("VmRSS")
+    before = memory_of_process("VmRSS")
     epoch(MemoryLoader(kept(folder), options, torch.device("cpu")), 1024)
-    return _status("VmHWM") - before
+    return memory_of_process("VmHWM") - before
+
+
+def keep(split: StoredSplit, folder: Path) -> None:
+    (folder / SPLIT).write_bytes(pickle.dumps(split))
 
 
 def kept(folder: Path) -> StoredSplit:
     """What `keep` wrote down."""
-    told = json.loads((folder / "split.json").read_text())
-    schema = pa.ipc.read_schema(pa.py_buffer(bytes.fromhex(told["schema"])))
-    parts = tuple(Part(**part) for part in told["parts"])
-    return StoredSplit(folder=Location(str(folder)), parts=parts, stored_schema=schema)
-
-
-def keep(split: StoredSplit, folder: Path) -> None:
-    import attrs
-
-    told = {"schema": split.stored_schema.serialize().to_pybytes().hex(), "parts": list(map(attrs.asdict, split.parts))}
-    (folder / "split.json").write_text(json.dumps(told))
-
-
-def _status(entry: str) -> int:
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith(f"{entry}:"):
-            return int(line.split()[1]) * 1024
-    raise KeyError(entry)
+    split: StoredSplit = pickle.loads((folder / SPLIT).read_bytes())
+    return split
 
 
 def carried(rows: int) -> str:

@@ -12,7 +12,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from benchmarks.common import Result, options_of, report
+from benchmarks.common import Result, memory_of_process, options_of, report
 
 MEGABYTE = 1 << 20
 FEW_ROWS = 2048
@@ -54,16 +54,12 @@ def train(folder: Path) -> dict[str, int]:
 
     Model(config()).train(folder / "few.parquet", output_directory=folder)
     Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
-    before = _status("VmRSS")
+    before = memory_of_process("VmRSS")
     run = Model(config()).train(folder / "all.parquet", output_directory=folder)
-    return {"peak": _status("VmHWM") - before, "weights": Path(run.model_path, "model.safetensors").stat().st_size}
-
-
-def _status(entry: str) -> int:
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith(f"{entry}:"):
-            return int(line.split()[1]) * 1024
-    raise KeyError(entry)
+    return {
+        "peak": memory_of_process("VmHWM") - before,
+        "weights": Path(run.model_path, "model.safetensors").stat().st_size,
+    }
 
 
 def main(arguments: list[str] | None = None) -> int:
